@@ -1,0 +1,3 @@
+"""The program between "container started" and "every rank is training"."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""JobSpec -> the file another system runs. One module per system, with `render(spec, options)`."""

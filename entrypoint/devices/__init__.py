@@ -1,0 +1,1 @@
+"""What the ranks compute on: Facts -> Device. One module per kind, with `matches(facts)` and `device(facts)`."""

@@ -1,0 +1,115 @@
+"""Every error we raise, and the exit status each one becomes.
+
+Exit statuses of `entrypoint` (the job's own status always wins once the job has started):
+
+     0..63   the job's own
+    64       USAGE        a flag is wrong
+    65       SPEC         the job spec (or an override of it) is wrong
+    66       NO_INPUT     a file we were told to read is not there
+    69       UNAVAILABLE  peers did not answer before the deadline
+    70       SOFTWARE     a defect of ours
+    71       OS           this machine refused something we need (sshd would not start, no file handles)
+    73       CANT_CREATE  a file could not be written
+    75       RETRY        a peer or the infrastructure failed; running again may help
+    77       REFUSED      a peer refused us, or its host key is not this job's
+    78       CONFIG       what we were given cannot make a job (no secret, no index, two platforms)
+    126/127  the program cannot be executed / is not there
+    128+n    the job was ended by signal n
+
+The tree:
+
+    EntrypointError            .status, and the message's three parts: what failed | what was seen | what to do
+    |- UsageError        64
+    |- SpecError         65    carries every problem of the spec, not the first only
+    |- NoInputError      66
+    |- UnavailableError  69
+    |- OsError           71
+    |- CantCreateError   73
+    |- RetryError        75
+    |- RefusedError      77
+    `- ConfigError       78
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+EXIT_SOFTWARE = 70
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+
+
+class EntrypointError(Exception):
+    """A failure that a person can act on: what failed, what was seen, what to do."""
+
+    status: ClassVar[int] = EXIT_SOFTWARE
+
+    def __init__(self, what: str, seen: str = "", do: str = "") -> None:
+        self.what, self.seen, self.do = what, seen, do
+        super().__init__(" | ".join(part for part in (what, seen, do) if part))
+
+    def lines(self) -> list[str]:
+        """The message as the lines a person reads, one problem a line."""
+        return [str(self)]
+
+
+class UsageError(EntrypointError):
+    status = 64
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with the spec. `where` is `file:line:column`, an environment variable or a flag."""
+
+    where: str
+    path: str
+    what: str
+    seen: str
+    do: str
+
+    def __str__(self) -> str:
+        place = ": ".join(part for part in (self.where, self.path) if part)
+        return f"{place}: {' | '.join(part for part in (self.what, self.seen, self.do) if part)}"
+
+
+class SpecError(EntrypointError):
+    """Every problem of the job spec at once."""
+
+    status = 65
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def lines(self) -> list[str]:
+        return [str(problem) for problem in self.problems]
+
+
+class NoInputError(EntrypointError):
+    status = 66
+
+
+class UnavailableError(EntrypointError):
+    status = 69
+
+
+class OsError(EntrypointError):
+    status = 71
+
+
+class CantCreateError(EntrypointError):
+    status = 73
+
+
+class RetryError(EntrypointError):
+    status = 75
+
+
+class RefusedError(EntrypointError):
+    status = 77
+
+
+class ConfigError(EntrypointError):
+    status = 78

@@ -1,0 +1,1 @@
+"""Who started the containers: Facts -> Site. One module per platform, with `matches(facts)` and `site(facts)`."""

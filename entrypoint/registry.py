@@ -1,0 +1,45 @@
+"""Adapters are modules: the folder's listing is the registry, the file's name is the adapter's name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts
+
+
+def names(kind: str) -> list[str]:
+    """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
+    package = importlib.import_module(f"entrypoint.{kind}")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """The adapter of that name.
+
+    Raises ConfigError when there is none.
+    """
+    known = names(kind)
+    if name not in known:
+        raise ConfigError(f"no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}")
+    return importlib.import_module(f"entrypoint.{kind}.{name}")
+
+
+def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleType:
+    """The adapter asked for; else the one that matches the facts; else `fallback`.
+
+    Raises ConfigError when two match: the message names both and the setting that decides.
+    """
+    if asked is not None:
+        return load(kind, asked)
+    matching = [name for name in names(kind) if name != fallback and load(kind, name).matches(facts)]
+    if len(matching) > 1:
+        setting = kind.rstrip("s")
+        raise ConfigError(
+            f"more than one {setting} matches this container",
+            ", ".join(matching),
+            f"set {setting}: in the spec, or ENTRYPOINT_{setting.upper()}",
+        )
+    return load(kind, matching[0] if matching else fallback)
