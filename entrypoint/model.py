@@ -222,6 +222,10 @@ class Topology:
     job: str
     nodes: tuple[Node, ...]
     me: int
+    platform: str
+    device: Device
+    run_dir: str  # this node's own; another node's may lie elsewhere
+    user: str  # who ssh logs in as
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -259,6 +263,7 @@ class Attendance:
     slots: int
     toolkit: str  # version of this package there
     mpi: str = ""  # version of Open MPI there, "" where there is none
+    address: str = ""  # where the leader reached it
     clock: float = 0.0  # its wall clock minus the leader's, seconds
 
 
@@ -272,7 +277,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class File:
-    """A file that the run writes into its run directory. `text` of a secret one is never printed."""
+    """A file that the run writes into its run directory. The text of a secret one is never printed."""
 
     name: str
     text: str
@@ -283,7 +288,7 @@ class File:
 
 @dataclass(frozen=True)
 class EnvVar:
-    """A variable we add to what the container was given; a user's own value wins over a `default` one."""
+    """A variable the program gets beside what its container was given; a user's own value wins over a `default` one."""
 
     name: str
     value: str
@@ -292,18 +297,30 @@ class EnvVar:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """What a launcher answers: how ranks start on this node."""
+
+    argv: tuple[str, ...] | None  # None: ranks are started from elsewhere, this node waits until released
+    files: tuple[File, ...] = ()
+    env: tuple[EnvVar, ...] = ()  # for argv alone, not for ranks on other nodes
+    rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
+    needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
+    # Whose exit status is the job's: the leader's command, or the first command of any node that fails.
+    verdict: Literal["leader", "first-failure"] = "leader"
+
+
+@dataclass(frozen=True)
 class Plan:
     """What this node will do, before it does any of it."""
 
     topology: Topology
     launcher: str
-    argv: tuple[str, ...] | None  # None: this node waits until released
+    launch: Launch
     workdir: str
-    env: tuple[EnvVar, ...] = ()
-    files: tuple[File, ...] = ()
-    needs_ssh: bool = False  # more than one node: sshd, keys, names, roll call
-    verdict: Literal["leader", "first-failure"] = "leader"  # whose exit status is the job's
-    assumed_roster: bool = False
+    env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
+    files: tuple[File, ...]  # everything written into the run directory
+    roll_call: Literal["none", "wanted", "required"]
+    roster: Roster
 
 
 @dataclass(frozen=True)

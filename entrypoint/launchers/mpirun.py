@@ -1,0 +1,71 @@
+"""Open MPI's mpirun: worker-0 starts every rank through ssh; the others wait until they are released."""
+
+from __future__ import annotations
+
+from entrypoint.model import EnvVar, File, JobSpec, Launch, Roster, Topology
+from entrypoint.render import render
+
+
+def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+    """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
+    many = len(topology.nodes) > 1
+    if not topology.is_leader:
+        return Launch(argv=None, needs_ssh=many)
+    slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
+    nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
+    hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
+    script = File("run_mpi.sh", script_text(spec, topology, roster), "mpirun/run_mpi.sh.j2", mode=0o700)
+    return Launch(
+        argv=("bash", f"{topology.run_dir}/{script.name}", *spec.command),
+        files=(hostfile, script),
+        env=_settings(spec, topology, roster),
+        needs_ssh=many,
+    )
+
+
+def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+    """What `entrypoint render` writes for this launcher."""
+    return (File("run_mpi.sh", script_text(spec, topology, roster, origin), "mpirun/run_mpi.sh.j2", mode=0o755),)
+
+
+def script_text(spec: JobSpec, topology: Topology, roster: Roster, origin: str = "the job's spec") -> str:
+    """run_mpi.sh with this job's values as the defaults of its variables."""
+    major = roster.attendances[0].mpi.split(".")[0]
+    return render(
+        "mpirun/run_mpi.sh.j2",
+        {
+            "origin": origin,
+            "spec": "",
+            "port": spec.ssh.port,
+            "np": ranks(spec, roster),
+            "hostfile": spec.mpi.hostfile or f"{topology.run_dir}/hostfile",
+            "mpi_major": major,
+            "multi_node": len(topology.nodes) > 1,
+            "run_dir": topology.run_dir,
+            "grace": max(1, round(spec.timeouts.grace)),
+        },
+    )
+
+
+def ranks(spec: JobSpec, roster: Roster) -> int:
+    """World size: mpi.np, else the slots that the nodes counted, summed."""
+    return spec.mpi.np or sum(attendance.slots for attendance in roster.attendances)
+
+
+def _settings(spec: JobSpec, topology: Topology, roster: Roster) -> tuple[EnvVar, ...]:
+    """The script's variables, so that a flag wins over a variable that the container was given."""
+    mpi = spec.mpi
+    settings = {
+        "ENTRYPOINT_STAGE": ("launch", "launcher mpirun"),
+        "ENTRYPOINT_RUN_DIR": (topology.run_dir, str(spec.source("run_dir"))),
+        "SSHD_PORT": (str(spec.ssh.port), str(spec.source("ssh.port"))),
+        "OPENMPI_NP": (str(ranks(spec, roster)), str(spec.source("mpi.np")) if mpi.np else "slots of the roll call"),
+        "OPENMPI_HOST_FILE_PATH": (mpi.hostfile or f"{topology.run_dir}/hostfile", str(spec.source("mpi.hostfile"))),
+        "MY_MPI_BTL_TCP_IF": (mpi.interface, str(spec.source("mpi.interface"))),
+        "TUNE_ENV_FILE": (mpi.tune_file, str(spec.source("mpi.tune_file"))),
+        "OPENMPI_BIND_ARGS": (mpi.bind_args, str(spec.source("mpi.bind_args"))),
+        "OPENMPI_X_ARGS": (mpi.x_args, str(spec.source("mpi.x_args"))),
+        "OPENMPI_MCA_ARGS": (mpi.mca_args, str(spec.source("mpi.mca_args"))),
+        "OPENMPI_EXTRA_ARGS": (mpi.extra_args, str(spec.source("mpi.extra_args"))),
+    }
+    return tuple(EnvVar(name, value, origin) for name, (value, origin) in settings.items() if value is not None)

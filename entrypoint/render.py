@@ -1,0 +1,112 @@
+"""Template name + context -> text: strict undefined, and every value quoted for the language of the result.
+
+Quoting is not a filter that a template may forget: every `{{ value }}` passes through the quoting of its file's
+language. `{{ value | raw }}` is for text that is already of that language.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from entrypoint import __version__
+from entrypoint.errors import ConfigError
+
+_HERE = Path(__file__).resolve().parent
+# In a wheel the templates lie inside the package, in a checkout beside it.
+TEMPLATES = next(folder for folder in (_HERE / "templates", _HERE.parent / "templates") if folder.is_dir())
+
+
+class Raw(str):
+    """Text that is already quoted for the language it goes into."""
+
+
+def quote_sh(value: object) -> str:
+    """One word of a POSIX shell, whatever it holds but NUL."""
+    return shlex.quote(str(value))
+
+
+def quote_ssh(value: object) -> str:
+    """One argument in a file of OpenSSH's (sshd_config, ssh_config), which cannot hold a line end.
+
+    Raises ConfigError for a line end.
+    """
+    text = str(value)
+    if re.search(r"[\n\r\0]", text):
+        raise ConfigError("a value for ssh's configuration holds a line end", repr(text[:60]), "remove the line end")
+    if re.fullmatch(r"[\w@%+=:,./*!?^-]+", text, re.ASCII):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def quote_word(value: object) -> str:
+    """One word of a file whose fields are split at white space (hostfile, known_hosts).
+
+    Raises ConfigError for white space or a comment sign.
+    """
+    text = str(value)
+    if not re.fullmatch(r"[^\s#]+", text):
+        raise ConfigError("a word of a hostfile cannot hold white space or #", repr(text[:60]), "use another name")
+    return text
+
+
+def quote_yaml(value: object) -> str:
+    """One YAML scalar, list or mapping, as JSON, which YAML contains."""
+    return json.dumps(value)
+
+
+def quote_compose(value: object) -> str:
+    """As YAML, with `$` doubled, since compose would expand it."""
+    return quote_yaml(value).replace("$", "$$")
+
+
+_LANGUAGES: Mapping[str, Callable[[object], str]] = {
+    "sh": quote_sh,
+    "sshd_config": quote_ssh,
+    "ssh_config": quote_ssh,
+    "hostfile": quote_word,
+    "compose.yaml": quote_compose,
+    "yaml": quote_yaml,
+}
+
+
+def _language(name: str) -> str:
+    file = name.rsplit("/", 1)[-1].removesuffix(".j2")
+    return file if file in _LANGUAGES else file.rsplit(".", 1)[-1]
+
+
+def _comment(value: object) -> Raw:
+    """Text inside a comment: it can't leave its line, so it can't become code."""
+    return Raw(re.sub(r"[^\x20-\x7e\x80-\U0010ffff]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
+
+
+@cache
+def _environment(language: str) -> jinja2.Environment:
+    quote = _LANGUAGES[language]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, (Raw, jinja2.Undefined)) else quote(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # quoting is `finalize`'s, for shells and not for HTML
+    )
+    environment.filters.update(raw=Raw, comment=_comment, quote=lambda value: Raw(quote(value)))
+    environment.globals["version"] = __version__
+    return environment
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """The text of `templates/<template>` with `context` in it.
+
+    Raises ConfigError when a value cannot be written in the file's language.
+    """
+    return _environment(_language(template)).get_template(template).render(context)

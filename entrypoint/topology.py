@@ -1,0 +1,130 @@
+"""JobSpec + Site + Device -> Topology: which nodes there are, which one is this, and how many ranks run on each."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from entrypoint.errors import ConfigError
+from entrypoint.model import DEFAULT, Device, Facts, JobSpec, Node, Site, Source, Topology
+from entrypoint.spec import check_host
+
+# A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".
+_RUN_DIR_BYTES = 90
+
+
+def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
+    """Where every process of the job runs, seen from this node. A value of the spec wins over the platform's.
+
+    Raises ConfigError when the index of this node is unknown among many, or a host name can't be one.
+    """
+    origins: dict[str, Source] = {}
+    hosts = _hosts(spec, facts, site, origins)
+    me = _node_rank(spec, facts, site, [host for host, _ in hosts], origins)
+    slots = _slots(spec, site, device, origins)
+    return Topology(
+        job=_job(spec, site, origins),
+        nodes=tuple(Node(rank, host, slots, address) for rank, (host, address) in enumerate(hosts)),
+        me=me,
+        platform=site.platform,
+        device=device,
+        run_dir=_run_dir(spec, facts, origins),
+        user=facts.user,
+        origins=origins,
+    )
+
+
+def _hosts(
+    spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]
+) -> list[tuple[str, str | None]]:
+    if spec.hosts:
+        origins["hosts"] = spec.source("hosts")
+        given: tuple[str, ...] = spec.hosts
+    elif site.hosts:
+        origins["hosts"] = Source("platform", site.origins.get("hosts", site.platform))
+        given = site.hosts
+    else:
+        origins["hosts"] = Source("default", "this container's host name")
+        return [(facts.hostname or "localhost", None)]
+    hosts: list[tuple[str, str | None]] = []
+    bad: list[str] = []
+    for entry in given:
+        host, _, address = entry.partition("=")
+        wrong = check_host(host)
+        if wrong:
+            bad.append(f"{host[:80]} ({wrong})")
+        hosts.append((host, address or None))
+    if bad:
+        raise ConfigError(
+            f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})", ", ".join(bad), "shorten the job's name"
+        )
+    names = [host for host, _ in hosts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
+    return hosts
+
+
+def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
+    if spec.node_rank is not None:
+        rank, origin = spec.node_rank, spec.source("node_rank")
+    elif site.index is not None:
+        rank, origin = site.index, Source("platform", site.origins.get("node_rank", site.platform))
+    elif len(names) == 1:
+        return 0
+    else:
+        # Whole names, or whole first labels: worker-1 must not be taken for worker-10.
+        mine = {facts.hostname, facts.hostname.split(".")[0]} - {""}
+        found = [rank for rank, name in enumerate(names) if name in mine or name.split(".")[0] in mine]
+        if len(found) != 1:
+            raise ConfigError(
+                f"which of the {len(names)} nodes is this one? No index was given",
+                f"host name {facts.hostname!r} among {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}",
+                "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
+            )
+        rank, origin = found[0], Source("default", f"host name {facts.hostname}")
+    if rank >= len(names):
+        raise ConfigError(
+            f"node_rank is beyond the last node ({origin})", f"{rank}, with {len(names)} hosts", "count from 0, or name all hosts"
+        )
+    origins["node_rank"] = origin
+    return rank
+
+
+def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]) -> int:
+    if spec.slots is not None:
+        origins["slots"] = spec.source("slots")
+        return spec.slots
+    if site.slots is not None:
+        origins["slots"] = Source("platform", site.origins.get("slots", site.platform))
+        return site.slots
+    origins["slots"] = Source("default", device.origin)
+    return max(device.count, 1)
+
+
+def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:
+    if spec.source("name") == DEFAULT and site.job:
+        origins["name"] = Source("platform", site.origins.get("name", site.platform))
+        return site.job
+    origins["name"] = spec.source("name")
+    return spec.name
+
+
+def _run_dir(spec: JobSpec, facts: Facts, origins: dict[str, Source]) -> str:
+    origins["run_dir"] = spec.source("run_dir")
+    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{spec.ssh.port}"
+    if len(run_dir.encode()) > _RUN_DIR_BYTES:
+        raise ConfigError(
+            "run_dir is too long for a socket in it",
+            f"{len(run_dir.encode())} bytes: {run_dir[:100]}",
+            f"give one of at most {_RUN_DIR_BYTES} bytes",
+        )
+    return run_dir
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an IPv4 or IPv6 address and not a name."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
