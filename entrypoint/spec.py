@@ -1,0 +1,260 @@
+"""YAML text + environment + flags -> JobSpec, with every problem at once.
+
+    flag > ENTRYPOINT_<FIELD> > documented variable of another tool > spec file > (platform, later) > default
+
+Each candidate becomes an Item (a value and its place), each Item is checked by what its field needs, and only then does
+the order above pick the one that counts: a mistake in the file is reported even where a flag overrides it.
+
+`python -m entrypoint.spec` prints the reference in docs/spec.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+
+from entrypoint import yamlfile
+from entrypoint.fields import (
+    HOW,
+    PREFIX,
+    RESERVED,
+    SECRET,
+    FieldInfo,
+    check_host,
+    checked,
+    fields,
+    markdown,
+    nested,
+    schema,
+    suggestion,
+)
+from entrypoint.model import JobSpec, Origin, Source
+from entrypoint.yamlfile import Item, Odd, Place, Report, is_secret, one_line, quoted, text_item
+
+__all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "markdown", "schema"]
+
+MIN_SECRET = 16  # bytes
+
+_ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value from the command line: its text, or the list of texts of a flag given many times, and the flag's name."""
+
+    value: str | list[str]
+    where: str
+
+
+def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str, Override]) -> JobSpec:
+    """The job that a spec file, the environment and the command line ask for together.
+
+    `text` is the file's content (None: there is no file) and `file` its name in positions; `flags` maps dotted paths to
+    what the command line gave. A variable that is empty counts as unset. Sources are in `JobSpec.source(path)`.
+
+    Raises SpecError with every problem of all three, sorted: file by position, then variables, then flags.
+    """
+    assert flags.keys() <= {field.path for field in fields()}
+    report = Report()
+    root = yamlfile.read(text, file, report) if text is not None else None
+    written = dict(_leaves(root, JobSpec, "", report)) if root else {}
+    chosen: dict[str, Any] = {}
+    items: dict[str, Item] = {}  # the one that counts, of every field that was given
+    sources: dict[str, Source] = {}
+    for field in fields():
+        flag = flags.get(field.path)
+        from_flag = _from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
+        for item in (from_flag, _from_env(field, env, report), written.get(field.path)):
+            if item is None:
+                continue
+            value = checked(field, item, report)
+            items.setdefault(field.path, item)
+            sources.setdefault(field.path, _source(item))
+            if field.kind == "mapping" and value is not None:  # entry by entry, each with its own origin
+                value = {**value, **chosen.get(field.path, {})}
+                for name, entry in item.value.items():
+                    sources.setdefault(f"{field.path}.{name}", _source(entry))
+                chosen[field.path] = value
+            elif value is not None:
+                chosen.setdefault(field.path, value)
+    _unknown_variables(env, report)
+    secret = _secret(env, chosen, sources, report)
+    if text is None or root is not None:  # half a file would look like a contradiction
+        _contradictions(chosen, items, report)
+    if report:
+        raise report.error()
+    spec = JobSpec.model_validate(nested(chosen))
+    spec._sources = MappingProxyType(sources)
+    spec._secret = secret
+    return spec
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# From where a value may come
+
+
+def _source(item: Item) -> Source:
+    return Source(_ORIGINS[item.place.group], item.place.where)
+
+
+def _leaves(item: Item, model: type[BaseModel], prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
+    """Every field that the file sets; a null sets nothing."""
+    if not isinstance(item.value, dict):
+        if item.value not in (None, Odd.REPORTED):
+            do = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
+            report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
+        return
+    for key, child in item.value.items():
+        path = prefix + key
+        if key not in model.model_fields:
+            _unknown_key(key, path, child.key or child.place, model, report)
+        elif isinstance(section := model.model_fields[key].annotation, type) and issubclass(section, BaseModel):
+            yield from _leaves(child, section, f"{path}.", report)
+        elif child.value is not None:
+            yield path, child
+
+
+def _unknown_key(key: str, path: str, place: Place, model: type[BaseModel], report: Report) -> None:
+    # A key is looked for here, then in every section: `port`, `ssh_port` and `grace` all have one home.
+    homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
+    homes |= {field.path.replace(".", "_"): field.path for field in fields()}
+    homes |= {name: name for name in model.model_fields}
+    if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
+        do = f"use secret_file or {SECRET}"
+        report.add(place, path, "a secret does not belong in a file that is shared", "", do)
+        return
+    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, model.model_fields))
+
+
+def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
+    for name in (field.env, *field.aliases):
+        if env.get(name):
+            return _from_text(field, env[name], Place(1, 0, 0, name), report)
+    return None
+
+
+def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
+    known = [*(field.env for field in fields()), *RESERVED]
+    for name in env:
+        if name.startswith(PREFIX) and env[name] and name not in known:
+            near = suggestion(name, known, ["the names in docs/spec.md"])
+            report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
+
+
+def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
+    """The Item that a variable or a flag gives; None where the text itself is broken, which is then in the report."""
+    try:
+        if field.kind == "mapping":
+            return _json(given, place) if isinstance(given, str) else _assignments(given, place)
+        if isinstance(given, list):
+            return Item([text_item(word, place) for word in given], place, "a list")
+        if field.kind in ("integer", "number") and re.fullmatch(r"\s*[-+]?[0-9]{1,100}\s*", given):
+            return Item(int(given), place, quoted(given))
+        if field.kind == "number" and re.fullmatch(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*", given):
+            return Item(float(given), place, quoted(given))
+        if field.kind != "list":
+            return text_item(given, place)
+        if given.lstrip().startswith("["):
+            return _flow_list(given, place, field.path, report)
+        words = re.split(r"[,\s]+", given.strip(", \t\r\n")) if field.path == "hosts" else shlex.split(given)
+        return Item([text_item(word, place) for word in words], place, "a list")
+    except ValueError as error:
+        shown = "" if field.kind == "mapping" else quoted(given if isinstance(given, str) else " ".join(given))
+        report.add(place, field.path, f"{field.needs}: {one_line(str(error))}", shown, HOW[field.kind])
+        return None
+
+
+def _assignments(words: list[str], place: Place) -> Item:
+    entries = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise ValueError("`=` is missing" + ("" if is_secret(word) else f" after {quoted(name)}"))
+        entries[name] = text_item(value, place)  # given twice, the later wins, as in a shell
+    return Item(entries, place, "a mapping")
+
+
+def _flow_list(text: str, place: Place, path: str, report: Report) -> Item | None:
+    """A JSON list, else a YAML one: JSON first because its surrogate pairs and tabs are nothing to YAML."""
+    try:
+        return _json(text, place)
+    except ValueError:
+        item = yamlfile.read(text, place.where, report, place.group, path)
+        return item and replace(item, place=place)
+
+
+def _json(text: str, place: Place) -> Item:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"{quoted(twice)} is given twice")
+        return dict(pairs)
+
+    def item(value: Any) -> Item:
+        if isinstance(value, str):
+            return text_item(value, place)
+        if isinstance(value, list):
+            return Item([item(entry) for entry in value], place, "a list")
+        if isinstance(value, dict):
+            return Item({name: item(entry) for name, entry in value.items()}, place, "a mapping")
+        written = json.dumps(value)
+        kind = "nothing" if value is None else "a boolean" if isinstance(value, bool) else "a number"
+        return Item(Odd.MISREAD if isinstance(value, bool) else value, place, f"{one_line(written)} is {kind}", written)
+
+    try:
+        return item(json.loads(text, object_pairs_hook=once))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What only the whole shows
+
+
+def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item], report: Report) -> None:
+    """Values that are fine alone and wrong together."""
+    rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
+    if rank is not None and hosts and rank >= len(hosts):
+        what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
+        report.add(items["node_rank"].place, "node_rank", what, str(rank), "count from 0, or add hosts")
+    keys = ("ssh.client_key", "ssh.host_key")
+    for one, other in (keys, keys[::-1]):
+        if one in items and other not in items:
+            report.add(items[one].place, one, f"{other} is needed too", "", f"set {other}, or remove {one}")
+
+
+def _secret(
+    env: Mapping[str, str], chosen: dict[str, Any], sources: dict[str, Source], report: Report
+) -> SecretStr | None:
+    """ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin counts."""
+    text = env.get(SECRET)
+    if not text:
+        return None
+    place, size = Place(1, 0, 0, SECRET), len(text.encode(errors="surrogateescape"))
+    if size < MIN_SECRET:
+        do = "make one with: openssl rand -hex 32"
+        report.add(place, "", f"a secret has at least {MIN_SECRET} bytes", f"{size} bytes", do)
+    rival = sources.get("secret_file")
+    if rival and rival.origin == "flag":
+        return None
+    if rival and rival.origin == "env":
+        report.add(place, "", f"one secret is needed, {rival.where} is set too", "", "unset one of them")
+    elif rival:
+        chosen.pop("secret_file", None)
+        del sources["secret_file"]
+    sources["secret"] = Source("env", SECRET)
+    return SecretStr(text)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

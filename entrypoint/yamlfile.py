@@ -1,0 +1,294 @@
+"""YAML text -> Items: plain values that know where they stand, with YAML's traps found and named.
+
+    text --compose--> nodes with marks --build--> Item(value, place, ...)      problems go to a Report on the way
+
+PyYAML scans and parses; the values are made here, so that no tag can call code, no anchor can explode, and a word such
+as `no` or `22:22` stays what was written until someone who knows the field says whether that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import yaml
+
+from entrypoint.errors import Problem, SpecError
+
+MAX_CHARACTERS = 1 << 20
+MAX_VALUES = 10_000  # after anchors are expanded
+MAX_DEPTH = 32
+MAX_NUMBER = 100  # characters; Python's own limits on digits are met later and less clearly
+
+# Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them.
+_SECRET = re.compile(r"(?i)secret|passw|passphrase|token(?!iz)|credential|(api|access|private)_?key")
+
+
+class Odd(Enum):
+    """What an Item holds where it holds no value that a field could take."""
+
+    MISREAD = 1  # YAML makes a boolean, a date, an octal or a base-60 number of it
+    REPORTED = 2  # wrong in itself, and already in the report
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a value stands. Places sort as problems are listed: files, then variables, then flags."""
+
+    group: int  # 0 the spec file, 1 the environment, 2 the flags
+    line: int  # 0 outside the file
+    column: int
+    where: str  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value with its place: str, int, float, None, Odd, or a list or dict of Items."""
+
+    value: Any
+    place: Place
+    seen: str  # the value as a message shows it
+    written: str = ""  # a plain (unquoted) scalar that is not text, as it was written
+    key: Place | None = None  # where the key stands, in a mapping
+
+
+class Report:
+    """The problems found so far, one for each mistake."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, tuple[Place, Problem]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "") -> None:
+        """Note one problem; what was seen at a path that names a secret is left out."""
+        if is_secret(path) or is_secret(seen):
+            seen = "(not shown)" if seen else ""
+        problem = Problem(one_line(place.where, 200), one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
+        # A mistake under an anchor is met again at every alias, each time at the same place in the file.
+        mistake = (place, what) if place.group == 0 else (place, path, what, seen)
+        self._found.setdefault(mistake, (place, problem))
+
+    def error(self) -> SpecError:
+        """Every problem at once, sorted by place."""
+        return SpecError([problem for _, problem in sorted(self._found.values(), key=lambda found: found[0])])
+
+
+def is_secret(name: str) -> bool:
+    """Whether a value of that name may be a secret, so that no message shows it."""
+    return bool(_SECRET.search(name))
+
+
+def one_line(text: str, limit: int = 60) -> str:
+    """The text on one line, control characters escaped, shortened to `limit` characters."""
+    short = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def quoted(text: str) -> str:
+    """Text as a message shows it."""
+    return f'"{one_line(text)}"'
+
+
+def text_item(text: str, place: Place) -> Item:
+    """An Item that holds text."""
+    return Item(text, place, quoted(text))
+
+
+def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -> Item | None:
+    """The one document in `text` as an Item; an empty document is an empty mapping.
+
+    `file` names the text in positions, `group` is that of its Places, `path` is the field it is for. None where the text
+    is not YAML at all; that and everything else that is wrong goes to `report`.
+    """
+    return _Reader(text, file, report, group, path).read()
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """What the YAML library would take and we do not."""
+
+    def __init__(self, what: str, do: str, mark: Any) -> None:
+        super().__init__(problem=what, problem_mark=mark, note=do)
+
+
+class _Composer(yaml.SafeLoader):
+    """PyYAML's composer that counts what anchors would expand to, before anything is expanded."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = self._depth = 0
+        self._shape: dict[int, tuple[int, int]] = {}  # finished node -> its values and depth, aliases expanded
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias, before = isinstance(event, yaml.AliasEvent), self._values
+        self._depth += 1
+        self._bound(self._depth, event)
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        if not is_alias:
+            entries = [] if isinstance(node, yaml.ScalarNode) else node.value
+            children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
+            self._values += 1
+            depth = 1 + max((self._shape[id(child)][1] for child in children), default=0)
+            self._shape[id(node)] = (self._values - before, depth)
+        elif id(node) not in self._shape:
+            raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
+        else:
+            self._values += self._shape[id(node)][0]
+        self._bound(self._depth + self._shape[id(node)][1], event)
+        return node
+
+    def _bound(self, depth: int, event: Any) -> None:
+        if depth > MAX_DEPTH:
+            raise _Refused(f"values are nested more than {MAX_DEPTH} deep", "a job spec needs three", event.start_mark)
+        if self._values > MAX_VALUES:
+            what = f"more than {MAX_VALUES:,} values once the anchors are expanded"
+            raise _Refused(what, "use fewer aliases", event.start_mark)
+
+
+class _Reader:
+    def __init__(self, text: str, file: str, report: Report, group: int, path: str) -> None:
+        self.text, self.file, self.report, self.group, self.path = text, file, report, group, path
+
+    def read(self) -> Item | None:
+        if len(self.text) > MAX_CHARACTERS:
+            return self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
+        try:
+            self.loader = _Composer(self.text)
+            node = self.loader.get_node() if self.loader.check_node() else None
+            if self.loader.check_node():
+                event: Any = self.loader.peek_event()  # type: ignore[no-untyped-call]
+                what = "a second document starts here, one is allowed"
+                self.fail(self.place(event.start_mark), what, "---", "put each job into its own file")
+        except yaml.reader.ReaderError as error:
+            before = self.text[: error.position]
+            place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
+            seen = f"U+{ord(self.text[error.position]):04X}"
+            return self.fail(place, "a character that YAML does not allow", seen, 'write it as an escape in "..."')
+        except yaml.MarkedYAMLError as error:
+            return self.not_yaml(error)
+        except (ValueError, OverflowError):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
+            place = self.place(self.loader.get_mark())
+            return self.fail(place, "this is not YAML", "a number out of range", "mend or remove it")
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
+            return Item({}, self.at(1, 1), "nothing")
+        return self.item(node, self.path)
+
+    def fail(self, place: Place, what: str, seen: str, do: str) -> None:
+        self.report.add(place, self.path, what, seen, do)
+
+    def at(self, line: int, column: int) -> Place:
+        where = f"{self.file}:{line}:{column}"
+        return Place(self.group, line, column, where) if self.group == 0 else Place(self.group, 0, 0, where)
+
+    def place(self, mark: Any) -> Place:
+        return self.at(mark.line + 1, mark.column + 1)
+
+    def not_yaml(self, error: yaml.MarkedYAMLError) -> None:
+        """The parser's complaint in our words, at the place a person has to mend."""
+        mark: Any = error.problem_mark or error.context_mark
+        problem = error.problem or ""
+        if error.context_mark and ("end of stream" in problem or "<stream end>" in problem):
+            mark = error.context_mark  # what was opened and never closed
+        line = re.split("\r\n|[\n\r\x85\u2028\u2029]", self.text)[mark.line]
+        what = "this is not YAML"
+        seen = "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
+        do = "mend the indentation, quotes or brackets here"
+        if isinstance(error, _Refused):
+            what, seen, do = problem, "", error.note or ""
+        elif "'\\t'" in problem:
+            what = "a tab where YAML wants a space" if line[: mark.column].strip() else "a tab in the indentation"
+            seen, do = "", "use spaces, YAML allows no tabs here"
+        elif problem.startswith("mapping values are not allowed"):
+            do = 'quote text that holds ": ", or mend the indentation'
+        elif "cannot start any token" in problem:
+            do = "quote text that starts with this character"
+        self.fail(self.place(mark), what, seen, do)
+
+    def item(self, node: Any, path: str) -> Item:
+        place = self.place(node.start_mark)
+        tag = node.tag.removeprefix("tag:yaml.org,2002:")
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node.value, tag, node, place, path)
+        if isinstance(node, yaml.SequenceNode) and tag == "seq":
+            return Item([self.item(n, f"{path}.{i}") for i, n in enumerate(node.value)], place, "a list")
+        if isinstance(node, yaml.MappingNode) and tag == "map":
+            return Item(self.mapping(node, path), place, "a mapping")
+        return self.refuse_tag(node, place, path)
+
+    def refuse_tag(self, node: Any, place: Place, path: str) -> Item:
+        tag = re.sub("^tag:yaml.org,2002:", "!!", node.tag)
+        self.report.add(place, path, "this tag is not allowed here", f"`{one_line(tag)}`", "remove the tag")
+        return Item(Odd.REPORTED, place, "")
+
+    def scalar(self, text: str, tag: str, node: Any, place: Place, path: str) -> Item:
+        is_word = node.style is None and text in ("y", "Y", "n", "N")  # booleans in YAML 1.1, text to PyYAML
+        if tag in ("str", "value", "merge") and not is_word:
+            return text_item(text, place)
+        if tag == "null":
+            return Item(None, place, "nothing" if not text else f"YAML reads {one_line(text)} as nothing", text)
+        value: Any = Odd.MISREAD
+        number: float
+        try:
+            if tag in ("int", "float") and len(text) > MAX_NUMBER:
+                raise ValueError
+            if is_word:
+                reads = f"the boolean {'true' if text in 'yY' else 'false'}"
+            elif tag == "bool":
+                reads = f"the boolean {str(self.loader.construct_yaml_bool(node)).lower()}"
+            elif tag == "timestamp":
+                self.loader.construct_yaml_timestamp(node)
+                reads = "a date"
+            elif tag == "int":
+                number = self.loader.construct_yaml_int(node)
+                is_octal = re.match("[-+]?0[0-9_]", text)
+                reads = f"the {'octal ' if is_octal else ''}number {number}{' (base 60)' if ':' in text else ''}"
+                value = Odd.MISREAD if is_octal or ":" in text else number
+            elif tag == "float":
+                number = self.loader.construct_yaml_float(node)
+                reads = f"the number {number}{' (base 60)' if ':' in text else ''}"
+                value = Odd.MISREAD if ":" in text else number
+            else:
+                return self.refuse_tag(node, place, path)
+        except (ValueError, LookupError, ArithmeticError, AttributeError, yaml.YAMLError):
+            names = {"int": "whole number", "float": "number", "bool": "boolean", "timestamp": "date"}
+            do = "write another value, or quote it"
+            self.report.add(place, path, f"YAML cannot read this as a {names[tag]}", quoted(text), do)
+            return Item(Odd.REPORTED, place, "")
+        return Item(value, place, f"YAML reads {one_line(text)} as {reads}", text)
+
+    def mapping(self, node: Any, path: str) -> dict[str, Item]:
+        out: dict[str, Item] = {}
+        merged: list[Any] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                continue
+            key = self.item(key_node, path)
+            is_yn = key.value is Odd.MISREAD and key.written in ("y", "Y", "n", "N")
+            name = key.written if is_yn else key.value  # a variable may well be called N
+            if name is Odd.REPORTED:
+                continue
+            if not isinstance(name, str):
+                do = f'quote it: "{one_line(key.written)}"' if key.written and not is_secret(path) else "write text"
+                self.report.add(key.place, path, "a key must be text", key.seen, do)
+                continue
+            inner = f"{path}.{name}" if path else name
+            first = out.get(name)
+            if first is None:
+                out[name] = replace(self.item(value_node, inner), key=key.place)
+            else:
+                seen = f"first at {first.key.where if first.key else ''}"
+                self.report.add(key.place, inner, "this key is given twice", seen, "keep one of them")
+        for source in merged:
+            if isinstance(source, yaml.MappingNode):
+                out = {**self.mapping(source, path), **out}  # what is written here wins, then the earlier source
+            else:
+                place = self.place(source.start_mark)
+                self.report.add(place, path, "`<<` merges mappings only", "", "give it an alias of a mapping")
+        return out
