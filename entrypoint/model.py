@@ -29,6 +29,7 @@ class Facts:
     home: str
     device_files: tuple[str, ...] = ()  # entries of /dev that name an accelerator, such as nvidia0
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
+    mpi: str = ""  # version of Open MPI, "" where there is none
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,8 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: R
         words = re.split(r"[,\s]+", given.strip(", \t\r\n")) if field.path == "hosts" else shlex.split(given)
         return Item([text_item(word, place) for word in words], place, "a list")
     except ValueError as error:
-        shown = "" if field.kind == "mapping" else quoted(given if isinstance(given, str) else " ".join(given))
+        # Only shell words may be shown: a command's, unless it seems to hold a password.
+        shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
         report.add(place, field.path, f"{field.needs}: {one_line(str(error))}", shown, HOW[field.kind])
         return None
 

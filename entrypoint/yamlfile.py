@@ -66,7 +66,7 @@ class Report:
 
     def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "") -> None:
         """Note one problem; what was seen at a path that names a secret is left out."""
-        if is_secret(path) or is_secret(seen):
+        if is_secret(path):
             seen = "(not shown)" if seen else ""
         problem = Problem(one_line(place.where, 200), one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
         # A mistake under an anchor is met again at every alias, each time at the same place in the file.
@@ -102,7 +102,7 @@ def text_item(text: str, place: Place) -> Item:
 def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -> Item | None:
     """The one document in `text` as an Item; an empty document is an empty mapping.
 
-    `file` names the text in positions, `group` is that of its Places, `path` is the field it is for. None where the text
+    `file` names the text in positions, `group` is that of its Places, `path` the field it is for. None where the text
     is not YAML at all; that and everything else that is wrong goes to `report`.
     """
     return _Reader(text, file, report, group, path).read()
@@ -157,7 +157,8 @@ class _Reader:
 
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:
-            return self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
+            self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
+            return None
         try:
             self.loader = _Composer(self.text)
             node = self.loader.get_node() if self.loader.check_node() else None
@@ -169,15 +170,16 @@ class _Reader:
             before = self.text[: error.position]
             place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
             seen = f"U+{ord(self.text[error.position]):04X}"
-            return self.fail(place, "a character that YAML does not allow", seen, 'write it as an escape in "..."')
+            self.fail(place, "a character that YAML does not allow", seen, 'write it as an escape in "..."')
         except yaml.MarkedYAMLError as error:
-            return self.not_yaml(error)
+            self.not_yaml(error)
         except (ValueError, OverflowError):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
             place = self.place(self.loader.get_mark())
-            return self.fail(place, "this is not YAML", "a number out of range", "mend or remove it")
-        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
-            return Item({}, self.at(1, 1), "nothing")
-        return self.item(node, self.path)
+            self.fail(place, "this is not YAML", "a number out of range", "mend or remove it")
+        else:
+            is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
+            return Item({}, self.at(1, 1), "nothing") if is_empty else self.item(node, self.path)
+        return None
 
     def fail(self, place: Place, what: str, seen: str, do: str) -> None:
         self.report.add(place, self.path, what, seen, do)

@@ -1,0 +1,234 @@
+"""argv in, exit status out: the only place that prints for people and catches errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from entrypoint import __version__, errors, registry
+from entrypoint import fields as spec_fields
+from entrypoint import plan as planning
+from entrypoint import spec as specs
+from entrypoint import topology as topologies
+from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
+from entrypoint.model import Facts, File, JobSpec, Topology
+from entrypoint.show import plan_json, plan_text
+
+_TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The `entrypoint` command. Returns its exit status."""
+    say = Speaker()
+    try:
+        args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+        return int(args.action(args, say))
+    except EntrypointError as error:
+        for line in error.lines():
+            say(line)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of `plan | head` has left; so do we
+        return 0
+    except Exception as error:
+        say(f"a defect of ours: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
+        if os.environ.get(_TRACE):
+            traceback.print_exc()
+        return EXIT_SOFTWARE
+
+
+class Speaker:
+    """Our words to people: stderr, one line each, with the node that says it. stdout is the job's."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __call__(self, text: str) -> None:
+        prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
+        print(prefix, text, file=sys.stderr, flush=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The commands
+
+
+def _run(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.run.execute import execute
+
+    spec, facts, topology = _settle(args)
+    if len(topology.nodes) > 1:
+        say.name = f"worker-{topology.me}"
+    outcome = execute(spec, facts, topology, say)
+    if outcome.status != 0 or len(topology.nodes) > 1:
+        say(f"{outcome.reason}; exit {outcome.status}")
+    return outcome.status
+
+
+def _plan(args: argparse.Namespace, say: Speaker) -> int:
+    spec, facts, topology = _settle(args)
+    made = planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
+    print(plan_json(spec, made) if args.json else plan_text(spec, made), end="")
+    return 0
+
+
+def _render(args: argparse.Namespace, say: Speaker) -> int:
+    spec, facts, topology = _settle(args)
+    origin = f"{args.spec} and this environment" if args.spec else "this environment"
+    roster = planning.assume_roster(topology, facts)
+    files = [File("sshd_config", planning.sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
+    for name in registry.names("launchers"):
+        files += registry.load("launchers", name).scripts(spec, topology, roster, origin)
+    _write(Path(args.out), files)
+    for file in files:
+        say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
+    return 0
+
+
+def _deploy(args: argparse.Namespace, say: Speaker) -> int:
+    text, file = _spec_text(args.spec)
+    spec = specs.load(text, file, _environ(), _overrides(args))
+    module = registry.load("deploy", args.target)
+    rendered: str = module.render(spec, module.Options(image=args.image, spec=text or ""))
+    if args.out:
+        path = Path(args.out)
+        _write(path.parent, [File(path.name, rendered, args.target)])
+        say(f"wrote {args.out}")
+    else:
+        print(rendered, end="")
+    return 0
+
+
+def _schema(args: argparse.Namespace, say: Speaker) -> int:
+    print(json.dumps(specs.schema(), indent=2))
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# From the command line to values
+
+
+def _settle(args: argparse.Namespace) -> tuple[JobSpec, Facts, Topology]:
+    from entrypoint.run import facts as reading
+
+    text, file = _spec_text(args.spec)
+    spec = specs.load(text, file, _environ(), _overrides(args))
+    facts = reading.read()
+    site = registry.choose("platforms", spec.platform, facts, "local").site(facts)
+    device = registry.choose("devices", spec.device, facts, "cpu").device(facts)
+    return spec, facts, topologies.build(spec, facts, site, device)
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != _TRACE}
+
+
+def _spec_text(path: str | None) -> tuple[str | None, str]:
+    if not path:
+        return None, ""
+    try:
+        return Path(path).read_bytes().decode("utf-8", "surrogateescape"), path
+    except OSError as error:
+        raise NoInputError(
+            f"cannot read the job spec {path}", error.strerror or "", "give --spec or ENTRYPOINT_SPEC a file that is there"
+        ) from None
+
+
+def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
+    given: dict[str, specs.Override] = {}
+    for field in specs.fields():
+        if field.flags and (value := getattr(args, field.path, None)) is not None:
+            given[field.path] = specs.Override(value, field.flags[-1])
+    if getattr(args, "env", None):
+        given["env"] = specs.Override(args.env, "--env")
+    if getattr(args, "command", None):
+        given["command"] = specs.Override(args.command, "--")
+    return given
+
+
+def _write(folder: Path, files: Sequence[File]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            temporary = folder / f".{file.name}.new"
+            temporary.write_text(file.text, encoding="utf-8", errors="surrogateescape")
+            temporary.chmod(file.mode)
+            temporary.replace(folder / file.name)
+    except OSError as error:
+        raise CantCreateError(f"cannot write into {folder}", error.strerror or str(error), "give --out a writable place") from None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(message, "", f"try: {self.prog} --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="entrypoint",
+        description="Boots a training job, on one node or a thousand: `entrypoint run --spec job.yaml`, the same on every node.",
+        epilog=_exit_codes(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    run = _command(commands, "run", "boot this node's part of the job and end with its result", _run)
+    _spec_arguments(run)
+    _command_argument(run)
+
+    plan = _command(commands, "plan", "print what run will do, with the origin of each value; no network, no writes", _plan)
+    _spec_arguments(plan)
+    plan.add_argument("--json", action="store_true", help="as JSON")
+    _command_argument(plan)
+
+    render = _command(commands, "render", "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config", _render)
+    _spec_arguments(render)
+    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
+    _command_argument(render)
+
+    deploy = _command(commands, "deploy", "print the file that another system runs the job from", _deploy)
+    deploy.add_argument("target", choices=registry.names("deploy"))
+    _spec_arguments(deploy)
+    deploy.add_argument("--image", required=True, help="image with the toolkit in it")
+    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+    _command_argument(deploy)
+
+    _command(commands, "schema", "print the job spec's JSON Schema, for editors", _schema)
+    return parser
+
+
+def _command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, action: object) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False, epilog=_exit_codes(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _spec_arguments(parser: argparse.ArgumentParser) -> None:
+    default = os.environ.get("ENTRYPOINT_SPEC") or None
+    parser.add_argument("--spec", "-s", metavar="FILE", default=default, help="job spec, YAML (or ENTRYPOINT_SPEC)")
+    for field in specs.fields():
+        if field.flags:
+            help_text = f"{field.description.split(';')[0].rstrip('.')} (or {field.env})".replace("%", "%%")
+            parser.add_argument(*field.flags, dest=field.path, metavar=field.path.rsplit(".", 1)[-1].upper(), help=help_text)
+    parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help="variable for the program, on every node")
+
+
+def _command_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the program and its arguments, after --")
+
+
+def _exit_codes() -> str:
+    """The table of exit statuses, as errors.py documents it."""
+    table = (errors.__doc__ or "").split("\n\n")[1:3]
+    return "\n\n".join(table) + f"\n\nEvery field of the spec has a variable: {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT. See docs/spec.md."

@@ -1,0 +1,157 @@
+"""JobSpec + Topology + Roster -> Plan, through the chosen launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from entrypoint import __version__
+from entrypoint.errors import ConfigError
+from entrypoint.model import Attendance, EnvVar, Facts, File, JobSpec, Launch, Plan, Roster, Topology
+from entrypoint.registry import load
+from entrypoint.render import render
+
+# What only concerns the process it was set for, or must not reach a program at all.
+_HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
+# Names that one shell or another keeps for itself: `export` of them fails or is undone.
+_SHELL_OWNED = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS", "OPTIND", "PS4", "ENV"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+
+
+def choose_launcher(spec: JobSpec, topology: Topology) -> ModuleType:
+    """The launcher asked for; else mpirun where there is more than one rank, and the program alone where there is one."""
+    return load("launchers", spec.launcher or ("mpirun" if topology.world_size > 1 else "plain"))
+
+
+def assume_roster(topology: Topology, facts: Facts) -> Roster:
+    """What every node would answer if all were like this one: for a dry run, and before the roll call."""
+    return Roster(
+        tuple(
+            Attendance(node.rank, node.slots, __version__, facts.mpi, node.address or node.host) for node in topology.nodes
+        ),
+        assumed=len(topology.nodes) > 1,
+    )
+
+
+def check_roster(topology: Topology, roster: Roster) -> None:
+    """Refuse nodes that cannot run one job together.
+
+    Raises ConfigError that names every version and the nodes that have it.
+    """
+    majors: dict[str, list[str]] = {}
+    for node, attendance in zip(topology.nodes, roster.attendances, strict=True):
+        majors.setdefault(attendance.mpi.split(".")[0], []).append(f"{node.host} has {attendance.mpi or 'none'}")
+    if len(majors) > 1:
+        seen = "; ".join(", ".join(hosts) for hosts in majors.values())
+        raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
+
+
+def build(
+    spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, leader_env: Mapping[str, str] | None = None
+) -> Plan:
+    """What this node will do. `leader_env` is the spec's env as worker-0 has it, once the roll call brought it.
+
+    Raises ConfigError when there is nothing to run.
+    """
+    launcher = choose_launcher(spec, topology)
+    name = launcher.__name__.rsplit(".", 1)[-1]
+    if not spec.command:
+        raise ConfigError("there is no program to run", "no command in the spec, none after --", "add: -- python train.py")
+    launch = cast(Launch, launcher.plan(spec, topology, roster))
+    many = len(topology.nodes) > 1
+    env = _env(spec, topology, launch, leader_env)
+    files = list(launch.files)
+    if name == "mpirun":
+        files.append(_wrapper(spec, facts, topology, env))
+    if many:
+        files += _ssh_files(spec, facts, topology, roster)
+    return Plan(
+        topology=topology,
+        launcher=name,
+        launch=launch,
+        workdir=spec.workdir or facts.cwd,
+        env=env,
+        files=tuple(files),
+        roll_call="none" if not many else "required" if launch.needs_ssh else "wanted",
+        roster=roster,
+    )
+
+
+def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
+    """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
+    result = {name: value for name, value in own.items() if name not in _HIDDEN}
+    result.update({var.name: var.value for var in extra if not (var.default and var.name in own)})
+    return result
+
+
+def _env(
+    spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None
+) -> tuple[EnvVar, ...]:
+    device = [EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()]
+    asked = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
+    if leader_env is not None:
+        asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
+    ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
+    return (*device, *launch.rank_env, *asked, ours)
+
+
+def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> File:
+    values = environment(facts.env, env)
+    plain = {name: value for name, value in values.items() if _NAME.match(name) and name not in _SHELL_OWNED}
+    context = {
+        "host": topology.this.host,
+        "exports": plain,
+        "odd": {name: value for name, value in values.items() if name not in plain},
+        "run_dir": topology.run_dir,
+        "workdir": spec.workdir or facts.cwd,
+    }
+    return File("rank.sh", render("mpirun/rank.sh.j2", context), "mpirun/rank.sh.j2", mode=0o600, secret=True)
+
+
+def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster) -> list[File]:
+    files = [
+        File("sshd_config", sshd_config(spec, facts, topology), "ssh/sshd_config.j2", mode=0o600),
+        File("host_key", "", "this job's keys", mode=0o600, secret=True),
+        File("authorized_keys", "", "this job's keys", mode=0o600),
+    ]
+    if topology.is_leader:
+        peers = [
+            {"host": node.host, "address": attendance.address}
+            for node, attendance in zip(topology.nodes, roster.attendances, strict=True)
+        ]
+        context = {**_ssh_context(spec, topology, "the roll call"), "peers": peers}
+        files += [
+            File("ssh_config", render("ssh/ssh_config.j2", context), "ssh/ssh_config.j2", mode=0o600),
+            File("client_key", "", "this job's keys", mode=0o600, secret=True),
+            File("known_hosts", "", "this job's keys", mode=0o600),
+        ]
+    return files
+
+
+def sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str = "the job's spec") -> str:
+    """sshd's configuration for this node."""
+    session = {"ENTRYPOINT_RUN_DIR": topology.run_dir}
+    session |= {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
+    return render(
+        "ssh/sshd_config.j2",
+        {
+            **_ssh_context(spec, topology, origin),
+            "host": topology.this.host,
+            "listen": topology.this.address,
+            "startups": max(64, 2 * len(topology.nodes)),
+            "login_grace": 30,
+            "session_env": session,
+        },
+    )
+
+
+def _ssh_context(spec: JobSpec, topology: Topology, origin: str) -> dict[str, Any]:
+    return {
+        "origin": origin,
+        "port": spec.ssh.port,
+        "user": topology.user,
+        "run_dir": topology.run_dir,
+        "alive_interval": max(1, round(spec.timeouts.lease / 3)),
+    }

@@ -1,0 +1,61 @@
+"""The worker's side of the roll call: a socket in the run directory, where the leader's ssh session arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from entrypoint.run import shim, wire
+from entrypoint.run.files import RunDir
+
+
+class Attendant:
+    """Takes one session at a time, the newest: a leader that comes again has lost the one before."""
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None], on_lost: Callable[[], None]) -> None:
+        self._on_message, self._on_lost = on_message, on_lost
+        self._writer: asyncio.StreamWriter | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(self, run_dir: RunDir) -> None:
+        """Listen, and write the command that sshd's sessions run to get here."""
+        socket = run_dir.path / "attend.sock"
+        socket.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, str(socket), limit=wire.LIMIT)
+        # -I -S: nothing of the user's, and nothing that costs time.
+        command = shlex.join([sys.executable, "-I", "-S", str(Path(shim.__file__)), str(socket)])
+        run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = writer
+        with contextlib.suppress(OSError, ValueError):
+            while line := await reader.readline():
+                if self._writer is writer:
+                    self._on_message(wire.unpack(line))
+        if self._writer is writer:
+            self._writer = None
+            self._on_lost()
+        writer.close()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Say something to the leader; without a session there is nobody to tell."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.write(wire.pack(kind, **fields))
+
+    @property
+    def connected(self) -> bool:
+        return self._writer is not None
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._server is not None:
+            self._server.close()

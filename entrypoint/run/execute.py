@@ -1,0 +1,41 @@
+"""Runs the job on this node: as the leader, as a worker, or, where there is nothing to coordinate, as the program."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from entrypoint import plan
+from entrypoint.errors import EntrypointError
+from entrypoint.model import Facts, JobSpec, Outcome, Plan, Topology
+from entrypoint.run import keys, process
+from entrypoint.run.progress import Say
+
+
+def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcome:
+    """Boot and end this node's part of the job. One node and one program needs none of it: we become the program.
+
+    Raises EntrypointError when the job cannot start.
+    """
+    draft = plan.build(spec, facts, topology, plan.assume_roster(topology, facts))
+    if draft.roll_call == "wanted" and not (keys.given(spec) and "sshd" in facts.programs):
+        missing = "no secret was given" if "sshd" in facts.programs else "this image has no sshd"
+        say(f"no roll call, since {missing}: each node waits for its peers and ends by itself, whatever the others do")
+        draft = replace(draft, roll_call="none")
+    if draft.roll_call == "none" and draft.launcher == "plain":
+        argv = draft.launch.argv
+        assert argv is not None
+        return process.replace(argv, plan.environment(facts.env, draft.env), draft.workdir)
+    return asyncio.run(_boot(spec, facts, topology, draft, say))
+
+
+async def _boot(spec: JobSpec, facts: Facts, topology: Topology, draft: Plan, say: Say) -> Outcome:
+    # Imported here, since a worker needs no ssh client and a lone program needs neither.
+    if topology.is_leader or draft.roll_call == "none":
+        from entrypoint.run.leader import Leader as Role
+    else:
+        from entrypoint.run.worker import Worker as Role  # type: ignore[assignment]
+    try:
+        return await Role(spec, facts, topology, say).run(draft)
+    except EntrypointError as error:
+        return Outcome(error.status, str(error))

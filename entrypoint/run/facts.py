@@ -1,0 +1,60 @@
+"""What this container is: read once, before anything is decided."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+
+from entrypoint.model import Facts
+
+# sshd and its friends live where an ordinary user's PATH does not look.
+_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+_PROGRAMS = ("sshd", "ssh", "mpirun")
+
+
+def read() -> Facts:
+    """The facts, from the environment, the passwd file, /dev and the programs on PATH. Writes nothing."""
+    uid = os.getuid()
+    try:
+        entry = pwd.getpwuid(uid)
+        user, home = entry.pw_name, entry.pw_dir
+    except KeyError:
+        user, home = "", os.environ.get("HOME", "/")
+    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
+    programs = {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path))}
+    return Facts(
+        env=dict(os.environ),
+        hostname=socket.gethostname(),
+        cwd=_cwd(),
+        uid=uid,
+        user=user,
+        home=home,
+        device_files=tuple(sorted(name for name in os.listdir("/dev") if re.match(r"nvidia\d|davinci", name))),
+        programs=programs,
+        mpi=_mpi_version(programs.get("mpirun")),
+    )
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+def _mpi_version(mpirun: str | None) -> str:
+    """Such as "4.1.4"; "" where mpirun is absent, not Open MPI's, or does not answer."""
+    if mpirun is None:
+        return ""
+    try:
+        answer = subprocess.run(
+            [mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"\(Open MPI\) (\d+\.\d+\.\d+)", answer)
+    return found.group(1) if found else ""

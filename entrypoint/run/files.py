@@ -1,0 +1,90 @@
+"""The run directory: private, ours, and every file in it whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from entrypoint.errors import CantCreateError, ConfigError
+
+
+class RunDir:
+    """A directory that this user alone can enter, held by one entrypoint at a time."""
+
+    def __init__(self, path: str) -> None:
+        """Make it, or take over what an earlier run left.
+
+        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone or another entrypoint has it.
+        """
+        self.path = Path(path)
+        with _explained(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.path.mkdir(mode=0o700)
+        found = os.lstat(self.path)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise ConfigError(
+                "the run directory is not ours alone",
+                f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}",
+                "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
+            )
+        self._lock = self._hold()
+
+    def _hold(self) -> int:
+        with _explained(self.path):
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ConfigError(
+                "another entrypoint is at work in this run directory",
+                str(self.path),
+                "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",
+            ) from None
+        return lock
+
+    def write(self, name: str, text: str | bytes, mode: int) -> None:
+        """Write a file whole: its mode is right from the first byte, and a reader sees all of it or none.
+
+        Raises CantCreateError when the disk is full or read-only.
+        """
+        data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+        temporary = self.path / f".{name}.new"
+        with _explained(self.path / name):
+            temporary.unlink(missing_ok=True)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+                os.fchmod(file.fileno(), mode)  # whatever the umask took away
+                file.write(data)
+            temporary.replace(self.path / name)
+
+    def pipe(self, name: str) -> int:
+        """A named pipe, opened so that it never blocks and never ends; the caller closes it."""
+        path = self.path / name
+        with _explained(path):
+            path.unlink(missing_ok=True)
+            os.mkfifo(path, 0o600)
+            return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Remove what is in it, secrets first, and the directory too where its parent allows."""
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.path):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+            self.path.rmdir()
+        os.close(self._lock)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CantCreateError(
+            f"cannot write {path}", error.strerror or str(error), "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+        ) from error

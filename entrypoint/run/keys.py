@@ -1,0 +1,132 @@
+"""The job's ssh keys: derived from its secret on every node alike, or mounted. Nothing is baked, nothing is copied.
+
+HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for each host; `info` names
+the job and the key's use, so no two keys of two jobs are the same even with one secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from entrypoint.errors import ConfigError, NoInputError
+from entrypoint.model import JobSpec, Topology
+
+SECRET_BYTES = 16  # fewer can be guessed
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What this node needs of the job's keys. Only the leader has the client's private key."""
+
+    client_private: bytes
+    client_public: str
+    host_private: bytes
+    known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
+
+    def files(self) -> dict[str, bytes | str]:
+        """Name in the run directory -> content."""
+        files: dict[str, bytes | str] = {
+            "host_key": self.host_private,
+            # No forwarding, no terminal, no rc file, whatever the server's configuration says.
+            "authorized_keys": f"restrict {self.client_public}\n",
+        }
+        if self.known_hosts:
+            files |= {"client_key": self.client_private, "known_hosts": self.known_hosts}
+        return files
+
+
+def load(spec: JobSpec, topology: Topology) -> Keys:
+    """This job's keys.
+
+    Raises ConfigError when neither a secret nor key files were given, or one of them cannot be used, NoInputError when
+    a file is not there.
+    """
+    if spec.ssh.client_key and spec.ssh.host_key:
+        return _mounted(spec, topology)
+    secret = _secret(spec)
+    if secret is None:
+        raise ConfigError(
+            f"a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
+            "no secret and no key files",
+            "give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32), "
+            "or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
+        )
+    return _derived(secret, topology)
+
+
+def given(spec: JobSpec) -> bool:
+    """Whether the user gave a secret or key files at all."""
+    return bool(spec.secret or spec.secret_file or (spec.ssh.client_key and spec.ssh.host_key))
+
+
+def _secret(spec: JobSpec) -> bytes | None:
+    if spec.secret is not None:
+        return spec.secret.get_secret_value().encode("utf-8", "surrogateescape")
+    if spec.secret_file is None:
+        return None
+    secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")
+    if len(secret) < SECRET_BYTES:
+        raise ConfigError(
+            f"the secret is too short ({spec.source('secret_file')})",
+            f"{len(secret)} bytes",
+            f"use at least {SECRET_BYTES}, such as openssl rand -hex 32 gives",
+        )
+    return secret
+
+
+def _derived(secret: bytes, topology: Topology) -> Keys:
+    def key(use: str) -> Ed25519PrivateKey:
+        info = f"{use}\0{topology.job}".encode()
+        seed = HKDF(algorithm=hashes.SHA256(), length=32, salt=b"entrypoint keys 1", info=info).derive(secret)
+        return Ed25519PrivateKey.from_private_bytes(seed)
+
+    client = key("client")
+    known = ""
+    if topology.is_leader:
+        known = "".join(f"{node.host} {_public(key('host ' + node.host))}\n" for node in topology.nodes)
+    return Keys(_private(client), _public(client), _private(key(f"host {topology.this.host}")), known)
+
+
+def _mounted(spec: JobSpec, topology: Topology) -> Keys:
+    client = _parse(spec.ssh.client_key or "", "ssh.client_key")
+    host = _parse(spec.ssh.host_key or "", "ssh.host_key")
+    known = ""
+    if topology.is_leader:
+        if spec.ssh.known_hosts:
+            known = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
+        else:
+            known = "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
+    return Keys(_private(client), _public(client), _private(host), known)
+
+
+def _parse(path: str, field: str) -> Ed25519PrivateKey:
+    try:
+        key = serialization.load_ssh_private_key(_read(path, field), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{field} is not a private key we can read", f"{path}: {error}", "make it with: ssh-keygen -t ed25519 -N ''") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"{field} is not an Ed25519 key", path, "make it with: ssh-keygen -t ed25519 -N ''")
+    return key
+
+
+def _read(path: str, field: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise NoInputError(f"cannot read {field}", f"{path}: {error.strerror}", "mount it where this user can read it") from None
+
+
+def _private(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+
+
+def _public(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()

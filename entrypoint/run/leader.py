@@ -1,0 +1,223 @@
+"""worker-0: calls the roll, starts the launcher, hears of every rank, and tells every node how the job ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from entrypoint import __version__, plan
+from entrypoint.model import Attendance, Outcome, Plan, Roster
+from entrypoint.model import Node as Peer
+from entrypoint.run import process, wire
+from entrypoint.run.node import KILL_MARGIN, Node
+from entrypoint.run.progress import Waiting
+from entrypoint.run.resolve import resolve
+from entrypoint.run.rollcall import RollCall, Session
+
+# When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
+_SETTLE = 0.5
+_KILLED = {128 + 9, 128 + 15}  # what ranks that were ended by the launcher report
+
+
+class Leader(Node):
+    """The node that decides."""
+
+    async def run(self, draft: Plan) -> Outcome:
+        """The whole job, from this node's start to its end."""
+        self.launcher = draft.launcher
+        self._call: RollCall | None = None
+        self._failed_ranks: list[tuple[int, int, str]] = []  # rank, status, host; in the order heard
+        self._placed: dict[int, str] = {}  # rank -> host
+        self._waiting_for_end = set(range(len(self.topology.nodes)))
+        self._stopped: dict[int, asyncio.Event] = {}
+        try:
+            self.background(self._boot(draft))
+            outcome = await self.verdict
+            await self._end(outcome)
+            return outcome
+        finally:
+            await self.close()
+
+    # -- boot
+
+    async def _boot(self, draft: Plan) -> None:
+        roster = draft.roster
+        if draft.roll_call != "none":
+            await self.open_door(draft)
+            roster = await self._call_roll()
+        self._plan = plan.build(self.spec, self.facts, self.topology, roster)
+        self.write(self._plan.files)
+        for session in self._sessions().values():
+            session.send("start")
+        await self.start_command(self._plan)
+
+    async def _call_roll(self) -> Roster:
+        assert self.keys is not None
+        limit = self.spec.timeouts.peers
+        waiting = Waiting(self.say, limit)
+        own_name = Waiting(self.say, limit, "names")
+        begun = time.monotonic()
+        self._call = RollCall(
+            self.topology.peers, self.spec.ssh.port, self.topology.user, self.keys.client_private, self.keys.known_hosts,
+            self._question, self._on_message, waiting,
+        )  # fmt: skip
+        own = self.topology.this
+        attendance = Attendance(own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host)
+        self.background(self._keep_lease())
+        try:
+            # The daemons of the others call this node back by its name.
+            _, roster = await asyncio.gather(
+                resolve(own.address or own.host, lambda state: own_name.update(own.host, state)),
+                self._call.gather(attendance, limit),
+            )
+        finally:
+            waiting.close()
+            own_name.close()
+        plan.check_roster(self.topology, roster)
+        slots = sum(attendance.slots for attendance in roster.attendances)
+        self.say(f"all {len(self.topology.nodes)} nodes are here, {slots} slots, after {time.monotonic() - begun:.1f}s")
+        for session in self._sessions().values():
+            self.background(self._watch(session))
+        return roster
+
+    def _question(self, peer: Peer) -> bytes:
+        return wire.pack(
+            "hello",
+            job=self.topology.job,
+            hosts=[node.host for node in self.topology.nodes],
+            rank=peer.rank,
+            toolkit=__version__,
+            launcher=self.launcher,
+            env=dict(self.spec.env),
+            lease=self.spec.timeouts.lease,
+            grace=self.spec.timeouts.grace,
+        )
+
+    # -- while it runs
+
+    def _sessions(self) -> dict[int, Session]:
+        return self._call.sessions if self._call else {}
+
+    async def _watch(self, session: Session) -> None:
+        await session.lost.wait()
+        if not self.verdict.done():
+            ago = time.monotonic() - session.heard
+            self.decide(75, f"{session.node.host} is lost: its session ended, last heard of {ago:.1f}s before")
+
+    async def _keep_lease(self) -> None:
+        lease = self.spec.timeouts.lease
+        while True:
+            await asyncio.wait({self.verdict}, timeout=lease / 3)
+            now = time.monotonic()
+            for session in list(self._sessions().values()):
+                session.send("ping")
+                if now - session.heard > lease and not session.lost.is_set():
+                    if session.attendance and not self.verdict.done():
+                        self.decide(75, f"{session.node.host} is lost: nothing heard of it for {now - session.heard:.0f}s")
+                    session.close()
+
+    def _on_message(self, session: Session, message: dict[str, Any]) -> None:
+        kind, host = message["kind"], session.node.host
+        if kind == "rank":
+            self._heard_of_rank(message["event"], message["rank"], message["value"], host)
+        elif kind == "ended":
+            self._node_ended(session.node.rank, message["status"], f"{message['reason']} on {host}")
+        elif kind == "failed":
+            self.decide(message["status"], f"{host}: {message['reason']}")
+        elif kind == "stopped":
+            self._stopped.setdefault(session.node.rank, asyncio.Event()).set()
+
+    def on_rank(self, event: str, rank: int, value: int) -> None:
+        self._heard_of_rank(event, rank, value, self.topology.this.host)
+
+    def _heard_of_rank(self, event: str, rank: int, value: int, host: str) -> None:
+        if event == "start":
+            self._placed[rank] = host
+            if len(self._placed) == plan_size(self._plan):
+                self._check_placement()
+        elif value != 0:
+            self._failed_ranks.append((rank, value, host))
+            if len(self._failed_ranks) == 1:
+                asyncio.get_running_loop().call_later(_SETTLE, self._rank_failed)
+
+    def _check_placement(self) -> None:
+        """A job that quietly runs on fewer nodes than asked must not be called well."""
+        used: dict[str, list[int]] = {}
+        for rank, host in sorted(self._placed.items()):
+            used.setdefault(host, []).append(rank)
+        words = ", ".join(f"{host} {_spans(ranks)}" for host, ranks in used.items())
+        self.say(f"{len(self._placed)} ranks on {len(used)} node{'' if len(used) == 1 else 's'}: {words}")
+        empty = [node.host for node in self.topology.nodes if node.host not in used]
+        if empty and len(self._placed) >= len(self.topology.nodes) and not self.spec.mpi.hostfile:
+            self.decide(78, f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile")
+
+    def _rank_failed(self) -> None:
+        """The first that failed by itself; ranks that the launcher ended in consequence are no cause."""
+        causes = [failure for failure in self._failed_ranks if failure[1] not in _KILLED] or self._failed_ranks
+        rank, status, host = causes[0]
+        self.decide(status, process.ended(f"rank {rank} on {host}", status))
+
+    def on_command_end(self, status: int, reason: str) -> None:
+        if self._plan.launch.verdict == "leader" or not self._sessions():
+            if self._failed_ranks:
+                self._rank_failed()
+            self.decide(status, reason)
+        else:
+            self._node_ended(0, status, f"{reason} on {self.topology.this.host}")
+
+    def _node_ended(self, rank: int, status: int, reason: str) -> None:
+        self._waiting_for_end.discard(rank)
+        if status != 0 or not self._waiting_for_end:
+            self.decide(status, reason)
+
+    def on_signal(self, signum: int) -> None:
+        self.decide(128 + signum, process.ended("the job", 128 + signum))
+
+    # -- end
+
+    async def _end(self, outcome: Outcome) -> None:
+        """Stop what still runs, everywhere at once, then let every node go with the result."""
+        grace = self.spec.timeouts.grace
+        running = self.command is not None and self.command.returncode is None
+        if running or outcome.status != 0:
+            for rank, session in self._sessions().items():
+                self._stopped.setdefault(rank, asyncio.Event())
+                session.send("stop", grace=0 if self.impatient.is_set() else grace)
+            hurry = asyncio.create_task(self._hurry())
+            others = [asyncio.create_task(self._stopped_or_lost(rank)) for rank in self._sessions()]
+            await self.stop_programs(grace)
+            if others:
+                await asyncio.wait(others, timeout=grace + KILL_MARGIN)
+            hurry.cancel()
+        for session in self._sessions().values():
+            session.send("release", status=outcome.status, reason=outcome.reason)
+        leaving = [asyncio.create_task(session.lost.wait()) for session in self._sessions().values()]
+        if leaving:
+            await asyncio.wait(leaving, timeout=KILL_MARGIN)
+
+    async def _stopped_or_lost(self, rank: int) -> None:
+        stopped = asyncio.create_task(self._stopped[rank].wait())
+        lost = asyncio.create_task(self._sessions()[rank].lost.wait())
+        await asyncio.wait({stopped, lost}, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _hurry(self) -> None:
+        await self.impatient.wait()
+        for session in self._sessions().values():
+            session.send("stop", grace=0)
+
+
+def plan_size(made: Plan) -> int:
+    """Ranks that the launcher will start."""
+    return next((int(var.value) for var in made.launch.env if var.name == "OPENMPI_NP"), made.topology.world_size)
+
+
+def _spans(ranks: list[int]) -> str:
+    """Such as `0-3,6`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)

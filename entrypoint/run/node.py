@@ -1,0 +1,176 @@
+"""What leader and worker have in common: the run directory, sshd, the ranks of this node, signals, and one verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from entrypoint.errors import EntrypointError
+from entrypoint.model import Facts, File, JobSpec, Outcome, Plan, Topology
+from entrypoint.plan import environment
+from entrypoint.run import keys as job_keys
+from entrypoint.run import process
+from entrypoint.run.attend import Attendant
+from entrypoint.run.files import RunDir
+from entrypoint.run.progress import Say
+from entrypoint.run.ranks import Ranks
+from entrypoint.run.sshd import Sshd
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
+
+
+class Node:
+    """One container's part in the job. The first `decide` is the verdict; everything after it only ends things."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> None:
+        self.spec, self.facts, self.topology, self.say = spec, facts, topology, say
+        loop = asyncio.get_running_loop()
+        self.verdict: asyncio.Future[Outcome] = loop.create_future()
+        self.impatient = asyncio.Event()  # a second signal: skip the rest of the grace
+        self.command: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._signals = 0
+        # In place before anything slow: a signal that comes while we wait is a stop like any other.
+        for signum in _STOP_SIGNALS:
+            loop.add_signal_handler(signum, self._signalled, signum)
+        self.run_dir = RunDir(topology.run_dir)
+        self.ranks = Ranks(self.run_dir.pipe("ranks"), self.on_rank)
+        self.attendant: Attendant | None = None
+        self.sshd: Sshd | None = None
+        self.keys: job_keys.Keys | None = None
+
+    # -- to be told
+
+    def decide(self, status: int, reason: str) -> None:
+        """The job's result, unless it is known already."""
+        if not self.verdict.done():
+            self.verdict.set_result(Outcome(status, reason))
+
+    def on_rank(self, event: str, rank: int, value: int) -> None:
+        """A rank of this node started (value: pid) or ended (value: status)."""
+        raise NotImplementedError
+
+    def on_signal(self, signum: int) -> None:
+        """We are asked to stop."""
+        raise NotImplementedError
+
+    def _signalled(self, signum: int) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            self.impatient.set()
+        name = signal.Signals(signum).name
+        self.say(f"{name}: stopping" if self._signals == 1 else f"{name} again: not waiting for the grace to end")
+        self.on_signal(signum)
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run something beside the rest; an error of ours in it is the verdict."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except EntrypointError as error:
+                self.decide(error.status, str(error))
+
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- steps
+
+    async def open_door(self, plan: Plan) -> None:
+        """Make this node one that can be logged in to: keys, attendant's socket, sshd."""
+        self.keys = job_keys.load(self.spec, self.topology)
+        for name, content in self.keys.files().items():
+            self.run_dir.write(name, content, 0o600)
+        self.write(file for file in plan.files if file.name == "sshd_config")
+        self.attendant = Attendant(self.on_leader, self.on_leader_lost)
+        await self.attendant.open(self.run_dir)
+        self.sshd = await Sshd.start(
+            self.facts, self.run_dir.path / "sshd_config", self.spec.ssh.port, self.topology.this.address
+        )
+        self.background(self.sshd.watch(self.on_sshd_died))
+
+    def on_leader(self, message: dict[str, Any]) -> None:
+        """A line from the leader; the leader itself gets none."""
+
+    def on_leader_lost(self) -> None:
+        """The leader's session ended."""
+
+    def on_sshd_died(self, what: str) -> None:
+        """sshd ended unasked."""
+        self.decide(71, what)
+
+    def write(self, files: Any) -> None:
+        """Write the plan's files, but for the keys, which are written where they are made."""
+        for file in files:
+            assert isinstance(file, File)
+            if file.text:
+                self.run_dir.write(file.name, file.text, file.mode)
+
+    async def start_command(self, plan: Plan) -> None:
+        """Start this node's command, if it has one; its end goes to `on_command_end`."""
+        argv = plan.launch.argv
+        if argv is None or self.verdict.done():
+            return
+        try:
+            self.command = await process.start(argv, self._command_env(plan), plan.workdir)
+        except OSError as error:
+            outcome = process.cannot_start(argv, error)
+            self.on_command_end(outcome.status, outcome.reason)
+            return
+        self.background(self._wait_for_command(self.command, argv[0] if plan.launcher == "plain" else plan.launcher))
+
+    def _command_env(self, plan: Plan) -> Mapping[str, str]:
+        return environment(self.facts.env, (*plan.env, *plan.launch.env))
+
+    async def _wait_for_command(self, command: asyncio.subprocess.Process, name: str) -> None:
+        status = process.exit_status(await command.wait())
+        self.on_command_end(status, process.ended(name, status))
+
+    def on_command_end(self, status: int, reason: str) -> None:
+        """This node's command ended."""
+        raise NotImplementedError
+
+    async def stop_programs(self, grace: float) -> None:
+        """TERM to every rank of this node, the whole grace to save, then KILL. A launcher is not told: it has less patience."""
+        own_launcher = bool(self.command and self.command.returncode is None)
+        wait_for: list[asyncio.Task[Any]] = []
+        if self.wraps_ranks:
+            self.ranks.signal(signal.SIGTERM)
+            wait_for.append(asyncio.create_task(self.ranks.gone()))
+        elif own_launcher and self.command:
+            process.kill_group(self.command.pid, signal.SIGTERM)
+            wait_for.append(asyncio.create_task(self.command.wait()))  # type: ignore[arg-type]
+        if not wait_for:
+            return
+        impatient = asyncio.create_task(self.impatient.wait())
+        everything = asyncio.gather(*wait_for)
+        await asyncio.wait({everything, impatient}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        impatient.cancel()
+        everything.cancel()
+        self.ranks.signal(signal.SIGKILL)
+        with contextlib.suppress(asyncio.CancelledError):
+            await everything
+
+    @property
+    def wraps_ranks(self) -> bool:
+        """Whether ranks report themselves (mpirun's do)."""
+        return self.launcher == "mpirun"
+
+    launcher = ""
+
+    async def close(self) -> None:
+        """Nothing of ours outlives us: processes, socket, files."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self.attendant is not None:
+            self.attendant.close()
+        if self.sshd is not None:
+            self.sshd.stop()
+        process.sweep()
+        self.ranks.close()
+        self.run_dir.close()

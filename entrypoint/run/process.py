@@ -1,0 +1,90 @@
+"""Processes: starting one, finding what it started, and ending all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from entrypoint.model import Outcome
+
+
+def exit_status(returncode: int) -> int:
+    """A process's exit status as a shell says it: its own, or 128+n when signal n ended it."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def ended(what: str, status: int) -> str:
+    """How something ended, in words."""
+    if status > 128 and status - 128 in set(signal.valid_signals()):
+        with contextlib.suppress(ValueError):
+            return f"{what} was ended by {signal.Signals(status - 128).name} ({status})"
+    return f"{what} exited with {status}"
+
+
+def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
+    """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
+    missing = isinstance(error, FileNotFoundError)
+    name = error.filename or argv[0]
+    return Outcome(EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {name}: {error.strerror}")
+
+
+async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
+    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone."""
+    return await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, start_new_session=True)
+
+
+def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
+    """Become the program. Returns only when that failed."""
+    try:
+        os.chdir(cwd)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        return cannot_start(argv, error)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every live process below `pid`, parents before children, whatever session or group it is in."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                # The name, in parentheses, may hold anything; the state and the parent follow the last one.
+                state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    children.setdefault(int(parent), []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def kill(pids: Iterable[int], signum: int) -> None:
+    """Signal processes; those already gone are no error."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+
+
+def kill_group(pid: int, signum: int) -> None:
+    """Signal a rank: its whole process group where it leads one, else itself."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signum)
+        else:
+            os.kill(pid, signum)
+
+
+def sweep() -> None:
+    """End everything below this process at once; what forks meanwhile is caught by the next look."""
+    for _ in range(10):
+        alive = descendants(os.getpid())
+        if not alive:
+            return
+        kill(alive, signal.SIGKILL)

@@ -1,0 +1,29 @@
+"""The attendant's end of an ssh session: bytes between standard streams and this node's entrypoint, both ways.
+
+Run as a file, alone and isolated, so that it starts in milliseconds on a node that is busy starting.
+"""
+
+import os
+import select
+import socket
+import sys
+
+
+def main(path: str) -> None:
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(path)
+    routes = {0: peer.fileno(), peer.fileno(): 1}
+    while True:
+        for source in select.select(list(routes), [], [])[0]:
+            data = os.read(source, 65536)
+            if not data:  # either side is gone, so the session is over
+                return
+            while data:
+                data = data[os.write(routes[source], data) :]
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except OSError as error:
+        sys.exit(f"attend: {error}")

@@ -1,0 +1,95 @@
+"""This node's sshd: started, proven up by its own banner, and watched until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from entrypoint.errors import ConfigError, OsError
+from entrypoint.model import Facts
+
+_UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
+
+
+class Sshd:
+    """A running sshd. `died` is called with a sentence if it ends unasked."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self._process, self._port = process, port
+        self._last: deque[str] = deque(maxlen=20)
+        self._listening = asyncio.Event()
+        self._wanted = True
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, facts: Facts, config: Path, port: int, address: str | None) -> Sshd:
+        """Start it and prove that it answers.
+
+        Raises ConfigError when the image has no sshd or no user to log in as, OsError with sshd's own words when it
+        does not come up.
+        """
+        program = facts.programs.get("sshd")
+        if program is None:
+            raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+        if not facts.user:
+            raise ConfigError(
+                f"ssh needs a user name for uid {facts.uid}", "no entry in /etc/passwd", "run as a user that the image has"
+            )
+        if facts.uid == 0:
+            # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
+            Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            program, "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        sshd = cls(process, port)
+        try:
+            await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)
+        except asyncio.TimeoutError:
+            raise sshd._failure("sshd does not answer", f"nothing on port {port} after {_UP:.0f}s") from None
+        return sshd
+
+    async def _prove(self, address: str) -> None:
+        ended = asyncio.create_task(self._process.wait())
+        listening = asyncio.create_task(self._listening.wait())
+        await asyncio.wait({ended, listening}, return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        if ended.done():
+            await self._reader
+            raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
+        ended.cancel()
+        reader, writer = await asyncio.open_connection(address, self._port)
+        banner = await reader.readline()
+        writer.close()
+        if not banner.startswith(b"SSH-2.0-"):
+            raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        while line := await self._process.stderr.readline():
+            text = line.decode(errors="replace").strip()
+            self._last.append(text)
+            if text.startswith("Server listening on"):
+                self._listening.set()
+
+    def _failure(self, what: str, seen: str) -> OsError:
+        said = "; ".join(list(self._last)[-3:])
+        return OsError(what, f"{seen}{': ' + said if said else ''}", f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+
+    async def watch(self, died: Callable[[str], None]) -> None:
+        """Call `died` with what was seen if sshd ends before `stop`."""
+        status = await self._process.wait()
+        if self._wanted:
+            died(str(self._failure("sshd died", f"it exited with {status}")))
+
+    def stop(self) -> None:
+        """End the listener; sessions it leaves are the sweep's."""
+        self._wanted = False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGTERM)
+        self._reader.cancel()

@@ -1,0 +1,161 @@
+"""Every node but worker-0: answers the roll call, and stays until it is released or its leader is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from entrypoint import __version__, plan
+from entrypoint.model import Outcome, Plan
+from entrypoint.run import process
+from entrypoint.run.node import Node
+from entrypoint.run.progress import Waiting
+from entrypoint.run.resolve import resolve
+
+
+class Worker(Node):
+    """A node that follows."""
+
+    async def run(self, draft: Plan) -> Outcome:
+        """From this node's start to its end, with the job's result."""
+        self.launcher = draft.launcher
+        self._draft = draft
+        self._started = False
+        self._stopping = False
+        self._lease = self.spec.timeouts.lease
+        self._heard = time.monotonic()
+        self._called = asyncio.Event()
+        try:
+            self.background(self._boot(draft))
+            outcome = await self.verdict
+            if not self._stopping:
+                await self.stop_programs(0)
+            return outcome
+        finally:
+            await self.close()
+
+    # -- boot
+
+    async def _boot(self, draft: Plan) -> None:
+        await self.open_door(draft)
+        await self._wait_for_leader()
+        await self._keep_lease()
+
+    async def _wait_for_leader(self) -> None:
+        limit = self.spec.timeouts.peers
+        leader, own = self.topology.leader, self.topology.this
+        waiting = Waiting(self.say, limit, "steps")
+        waiting.update(f"{leader.host}'s call", "not called yet")
+        names = [
+            asyncio.create_task(resolve(node.address or node.host, lambda state, host=node.host: waiting.update(host, state)))
+            for node in (leader, own)
+        ]
+        called = asyncio.create_task(self._called.wait())
+        done, _ = await asyncio.wait({called}, timeout=limit)
+        for task in (*names, called):
+            task.cancel()
+        waiting.close()
+        if not done:
+            unresolved = [host for host, state in waiting.missing().items() if state == "no DNS"]
+            seen = f"no DNS for {', '.join(unresolved)}" if unresolved else "it never logged in here"
+            self.decide(69, f"{leader.host} did not call within {limit:.0f}s | {seen} | see its log, or set ENTRYPOINT_TIMEOUTS_PEERS")
+
+    async def _keep_lease(self) -> None:
+        """The leader speaks every third of the lease; a whole one without a word means that it is gone."""
+        while not self.verdict.done():
+            quiet = time.monotonic() - self._heard
+            if quiet > self._lease:
+                self.decide(75, f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s")
+            await asyncio.wait({self.verdict}, timeout=max(0.1, self._lease - quiet))
+
+    # -- what the leader says
+
+    def on_leader(self, message: dict[str, Any]) -> None:
+        self._heard = time.monotonic()
+        kind = message["kind"]
+        if kind == "hello":
+            self._answer(message)
+        elif kind == "start":
+            self._started = True
+            self._called.set()
+            self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
+            self.background(self.start_command(self._plan))
+        elif kind == "ping":
+            self._say_to_leader("pong")
+        elif kind == "stop":
+            if message["grace"] == 0:
+                self.impatient.set()
+            if not self._stopping:
+                self._stopping = True
+                self.background(self._stop(message["grace"]))
+        elif kind == "release":
+            self.decide(message["status"], message["reason"])
+
+    def _role(self) -> str:
+        return "this node's ranks are started from there" if self._plan.launch.argv is None else "starting"
+
+    def _answer(self, hello: dict[str, Any]) -> None:
+        wrong = self._disagreement(hello)
+        if wrong:
+            self._say_to_leader("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
+            self.decide(78, " | ".join(wrong))
+            return
+        self._lease = hello["lease"]
+        self._plan = plan.build(self.spec, self.facts, self.topology, self._draft.roster, hello["env"])
+        self.write(self._plan.files)
+        self._say_to_leader(
+            "facts", slots=self.topology.this.slots, mpi=self.facts.mpi, toolkit=__version__, clock=time.time()
+        )
+
+    def _disagreement(self, hello: dict[str, Any]) -> tuple[str, str, str] | None:
+        """Why this container and the leader's can't be one job: what, seen, do."""
+        hosts = [node.host for node in self.topology.nodes]
+        mine = {"hosts": hosts, "rank": self.topology.me, "toolkit": __version__, "launcher": self.launcher}
+        for name, value in mine.items():
+            if hello.get(name) != value:
+                seen = f"{_short(value)} here, {_short(hello.get(name))} on {self.topology.leader.host}"
+                return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
+        return None
+
+    def on_leader_lost(self) -> None:
+        if self._started:
+            self.decide(75, f"{self.topology.leader.host} is lost: its session ended")
+        elif self._called.is_set():
+            self.say(f"{self.topology.leader.host} called and went away; waiting for it to come again")
+
+    def _say_to_leader(self, kind: str, **fields: Any) -> None:
+        assert self.attendant is not None
+        self.attendant.send(kind, **fields)
+
+    # -- what happens here
+
+    def on_rank(self, event: str, rank: int, value: int) -> None:
+        self._say_to_leader("rank", event=event, rank=rank, value=value)
+
+    def on_command_end(self, status: int, reason: str) -> None:
+        self._say_to_leader("ended", status=status, reason=reason)
+
+    def on_sshd_died(self, what: str) -> None:
+        self._tell_or_decide(71, what)
+
+    def on_signal(self, signum: int) -> None:
+        self._tell_or_decide(128 + signum, process.ended("this node", 128 + signum))
+
+    def _tell_or_decide(self, status: int, reason: str) -> None:
+        """The leader decides for all; without one, or when it does not in time, this node decides for itself."""
+        if self.attendant is None or not self.attendant.connected:
+            self.decide(status, reason)
+            return
+        self._say_to_leader("failed", status=status, reason=reason)
+        patience = self.spec.timeouts.grace + self._lease
+        asyncio.get_running_loop().call_later(patience, self.decide, status, reason)
+
+    async def _stop(self, grace: float) -> None:
+        await self.stop_programs(grace)
+        self._say_to_leader("stopped")
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,108 @@
+"""A plan in words and in JSON: what will run, and where each value came from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from entrypoint.fields import fields
+from entrypoint.model import EnvVar, JobSpec, Plan
+
+
+def plan_json(spec: JobSpec, plan: Plan) -> str:
+    """The plan as JSON; texts of secret files are left out."""
+    return json.dumps(_values(spec, plan), indent=2) + "\n"
+
+
+def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
+    topology, launch = plan.topology, plan.launch
+    return {
+        "job": topology.job,
+        "platform": topology.platform,
+        "device": {"kind": topology.device.kind, "count": topology.device.count},
+        "launcher": plan.launcher,
+        "nodes": [
+            {"rank": node.rank, "host": node.host, "slots": node.slots, "role": "leader" if node.rank == 0 else "worker"}
+            for node in topology.nodes
+        ],
+        "this_node": topology.me,
+        "world_size": topology.world_size,
+        "roll_call": plan.roll_call,
+        "roster_assumed": plan.roster.assumed,
+        "verdict": launch.verdict,
+        "command": list(launch.argv) if launch.argv is not None else None,
+        "workdir": plan.workdir,
+        "run_dir": topology.run_dir,
+        "env": [_variable(var) for var in plan.env],
+        "command_env": [_variable(var) for var in launch.env],
+        "files": [
+            {"name": file.name, "mode": f"{file.mode:04o}", "origin": file.origin, "secret": file.secret}
+            | ({} if file.secret or not file.text else {"text": file.text})
+            for file in plan.files
+        ],
+        "settings": {
+            path: {"value": value, "origin": origin} for path, value, origin in _settings(spec, plan)
+        },
+    }
+
+
+def _variable(var: EnvVar) -> dict[str, Any]:
+    return {"name": var.name, "value": var.value, "origin": var.origin}
+
+
+def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
+    topology = plan.topology
+    settled: dict[str, Any] = {
+        "name": topology.job,
+        "launcher": plan.launcher,
+        "platform": topology.platform,
+        "device": topology.device.kind,
+        "hosts": [node.host for node in topology.nodes],
+        "node_rank": topology.me,
+        "slots": topology.this.slots,
+        "run_dir": topology.run_dir,
+        "workdir": plan.workdir,
+    }
+    rows = []
+    for field in fields():
+        if field.path in ("env", "command"):
+            continue
+        value: Any = spec
+        for part in field.path.split("."):
+            value = getattr(value, part)
+        origin = topology.origins.get(field.path) or spec.source(field.path)
+        rows.append((field.path, settled.get(field.path, list(value) if isinstance(value, tuple) else value), str(origin)))
+    return rows
+
+
+def plan_text(spec: JobSpec, plan: Plan) -> str:
+    """The plan for a reader: topology, command, environment, files, settings."""
+    topology, launch = plan.topology, plan.launch
+    count = len(topology.nodes)
+    lines = [
+        f"job {topology.job}: {count} node{'s' * (count > 1)}, {topology.world_size} rank{'s' * (topology.world_size > 1)}, "
+        f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
+        f"this node: worker-{topology.me} ({topology.this.host})",
+    ]
+    if count > 1:
+        lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
+    lines += ["", "nodes"]
+    lines += [f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes]
+    lines += ["", "command"]
+    lines.append(f"  {shlex.join(launch.argv)}" if launch.argv is not None else "  none: waits until worker-0 releases it")
+    lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
+    lines += [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in plan.env]
+    if launch.env:
+        lines += ["", "environment of the command alone"]
+        lines += [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in launch.env]
+    if plan.files:
+        lines += ["", f"files in {topology.run_dir}"]
+        lines += [f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}" for file in plan.files]
+    lines += ["", "settings"]
+    lines += [f"  {path}: {_plain(value)}  # {origin}" for path, value, origin in _settings(spec, plan) if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
