@@ -142,10 +142,10 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item 
 
 
 def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
-    known = [*(field.env for field in fields()), *RESERVED]
+    known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known:
-            near = suggestion(name, known, ["the names in docs/spec.md"])
+        if name.startswith(PREFIX) and env[name] and name not in known.values():
+            near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/spec.md"])
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
 
 

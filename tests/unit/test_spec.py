@@ -1,0 +1,496 @@
+"""The job spec: every mistake in plain words at its place, and the order in which values win."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from entrypoint import registry, spec
+from entrypoint.errors import SpecError
+from entrypoint.model import JobSpec, Source
+from entrypoint.spec import Override, check_host, fields, load, schema
+
+ROOT = Path(__file__).parents[2]
+ADAPTERS = {
+    "launchers": ["mpirun", "plain", "torchlaunch", "torchrun"],
+    "platforms": ["local", "modelarts"],
+    "devices": ["cpu", "nvidia"],
+}
+
+
+@pytest.fixture(autouse=True)
+def _known_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "names", ADAPTERS.__getitem__)
+
+
+def job(text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override) -> JobSpec:
+    return load(text, "job.yaml", env or {}, {path.replace("__", "."): flag for path, flag in flags.items()})
+
+
+def problems(text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        job(text, env, **flags)
+    assert caught.value.status == 65
+    return caught.value.lines()
+
+
+def at(spec: JobSpec, path: str) -> Any:
+    value: Any = spec
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Messages
+
+SIX_MISTAKES = """\
+name: demo
+comand: [python, train.py]
+slots: four
+hosts:
+  - worker-0
+  - worker_1-
+ssh:
+  port: 70000
+env:
+  VERSION: 1.10
+launcher: mpirum
+"""
+
+
+def test_six_mistakes_are_six_lines() -> None:
+    assert problems(SIX_MISTAKES) == [
+        "job.yaml:2:1: comand: unknown key | `comand` | did you mean `command`?",
+        'job.yaml:3:8: slots: a whole number of at least 1 is needed | "four" | write for example 1',
+        "job.yaml:6:5: hosts.1: this is no host name: a label of it begins or ends with `-`"
+        ' | "worker_1-" | rename the host, or write NAME=ADDRESS',
+        "job.yaml:8:9: ssh.port: a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
+        'job.yaml:10:12: env.VERSION: text is needed | YAML reads 1.10 as the number 1.1 | quote it: "1.10"',
+        'job.yaml:11:11: launcher: there is no such launcher | "mpirum" | did you mean `mpirun`?',
+    ]
+
+
+NUMBER = "a whole number from 1 to 65535 is needed"
+UNSHARED = "a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
+NO_HOST = "this is no host name"
+RENAME = "rename the host, or write NAME=ADDRESS"
+NUL = "text cannot hold a NUL byte"
+NAME = "a variable's name is letters, digits and `_`, not a digit first"
+LONG = "a" * 64
+SEEN = "a" * 59 + "…"
+ALL_SSH = "port, client_key, host_key, known_hosts"
+RUN_DIR = "white space, quotes, `%` and `\\` are not allowed in this path"
+LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
+
+BAD = [
+    ("slotz: 2", "1:1: slotz: unknown key | `slotz` | did you mean `slots`?"),
+    ("ssh: {prot: 22}", "1:7: ssh.prot: unknown key | `prot` | did you mean `port`?"),
+    ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: unknown key | `qqqq` | use one of {ALL_SSH}"),
+    ("grace: 5", "1:1: grace: unknown key | `grace` | did you mean `timeouts.grace`?"),
+    ("ssh_port: 5", "1:1: ssh_port: unknown key | `ssh_port` | did you mean `ssh.port`?"),
+    ("secret_fil: x", "1:1: secret_fil: unknown key | (not shown) | did you mean `secret_file`?"),
+    ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
+    ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
+    ("slots: 1\nslots: 2", "2:1: slots: this key is given twice | first at job.yaml:1:1 | keep one of them"),
+    ("ssh: 22", "1:6: ssh: a mapping of keys to values is needed | YAML reads 22 as the number 22 | indent its keys under `ssh:`"),  # noqa: E501
+    ("- a", "1:1: a mapping of keys to values is needed | a list | write one `key: value` a line"),
+    ("mpirun", '1:1: a mapping of keys to values is needed | "mpirun" | write one `key: value` a line'),
+    ('ssh: {port: "22"}', f'1:13: ssh.port: {NUMBER} | "22" | remove the quotes'),
+    ("ssh: {port: 22:22}", f"1:13: ssh.port: {NUMBER} | YAML reads 22:22 as the number 1342 (base 60) | write for example 36666"),  # noqa: E501
+    ("ssh: {port: 022}", f"1:13: ssh.port: {NUMBER} | YAML reads 022 as the octal number 18 | write for example 36666"),
+    ("ssh: {port: yes}", f"1:13: ssh.port: {NUMBER} | YAML reads yes as the boolean true | write for example 36666"),
+    ("ssh: {port: [22]}", f"1:13: ssh.port: {NUMBER} | a list | write for example 36666"),
+    ("ssh: {port: 2.5}", f"1:13: ssh.port: {NUMBER} | YAML reads 2.5 as the number 2.5 | write for example 36666"),
+    ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
+    ("node_rank: -1", "1:12: node_rank: a whole number of at least 0 is needed | -1 | write for example 0"),
+    ("timeouts: {peers: 0}", "1:19: timeouts.peers: a number over 0 is needed | 0.0 | write for example 600"),
+    ("timeouts: {grace: .inf}", "1:19: timeouts.grace: a number of at least 0 is needed | YAML reads .inf as the number inf | write for example 30"),  # noqa: E501
+    ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
+    ("name: 5", f'1:7: name: {LABEL} | YAML reads 5 as the number 5 | quote it: "5"'),
+    ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
+    ("torch: {version: 2.1}", '1:18: torch.version: a version such as 2.1 is needed | YAML reads 2.1 as the number 2.1 | quote it: "2.1"'),  # noqa: E501
+    ("torch: {version: two}", '1:18: torch.version: a version such as 2.1 is needed | "two" | write for example "2.1"'),
+    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
+    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
+    ("device: gpu", '1:9: device: there is no such device | "gpu" | did you mean `cpu`?'),
+    ("platform: aws", '1:11: platform: there is no such platform | "aws" | use one of local, modelarts'),
+    ("command: python train.py", '1:10: command: a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
+    ("hosts: a,b", '1:8: hosts: a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
+    ("command: {a: b}", "1:10: command: a list of texts is needed | a mapping | write it as a list, one entry for each word"),  # noqa: E501
+    ("command: [a, 5]", '1:14: command.1: text is needed | YAML reads 5 as the number 5 | quote it: "5"'),
+    ("command: [a, [b]]", "1:14: command.1: text is needed | a list | write one value"),
+    ("command: [a, ~]", '1:14: command.1: text is needed | YAML reads ~ as nothing | write "" for empty text, or remove it'),  # noqa: E501
+    ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
+    ('workdir: "/a\\0b"', f'1:10: workdir: {NUL} | "/a\\x00b" | remove it'),
+    ('workdir: "/a\\ud800"', '1:10: workdir: text must be valid UTF-8 | "/a\\ud800" | mend the encoding'),
+    ('workdir: ""', '1:10: workdir: a path is needed | "" | write one, or remove it'),
+    ("env: [A=1]", "1:6: env: a mapping of names to texts is needed | a list | write it as a mapping"),
+    ("env: {A: no}", '1:10: env.A: text is needed | YAML reads no as the boolean false | quote it: "no"'),
+    ("env: {A: }", '1:9: env.A: text is needed | nothing | write "" for empty text, or remove it'),
+    ("env: {MY_TOKEN: 12345}", "1:17: env.MY_TOKEN: text is needed | (not shown) | quote it"),
+    ("env: {1A: x}", f'1:7: env.1A: {NAME} | "1A" | rename it'),
+    ("env: {A-B: x}", f'1:7: env.A-B: {NAME} | "A-B" | rename it'),
+    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
+    (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),  # noqa: E501
+    ("hosts: [a, b, A]", '1:15: hosts.2: this host is hosts.0 too | "A" | name each node once'),
+    ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),  # noqa: E501
+    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
+    ("hosts: [a=]", '1:9: hosts.0: an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
+    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),  # noqa: E501
+    ("run_dir: tmp", '1:10: run_dir: an absolute path is needed | "tmp" | begin it with /'),
+    ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
+    ("ssh: {host_key: /k}", "1:17: ssh.host_key: ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
+    ("ssh:\n\tport: 22", "2:1: a tab in the indentation | use spaces, YAML allows no tabs here"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), BAD)
+def test_one_mistake_is_one_line(text: str, expected: str) -> None:
+    assert problems(text) == [f"job.yaml:{expected}"]
+
+
+BAD_VARIABLES = [
+    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: a whole number of at least 1 is needed | "four" | write for example 1'),
+    ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
+    ({"SSHD_PORT": "tcp://10.0.0.1:22"}, f'ssh.port: {NUMBER} | "tcp://10.0.0.1:22" | write for example 36666'),
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: a number over 0 is needed | "inf" | write for example 600'),
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_SLOT": "4"}, "no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
+    ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "no such setting | did you mean `ENTRYPOINT_SECRET`?"),
+    ({"ENTRYPOINT_QQ": "4"}, "no such setting | use one of the names in docs/spec.md"),
+    ({"ENTRYPOINT_SECRET": "hunter2"}, "a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
+    ({"ENTRYPOINT_SECRET": "s" * 16, "ENTRYPOINT_SECRET_FILE": "/s"}, "one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
+    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
+    ({"ENTRYPOINT_COMMAND": '["a", 5]'}, 'command.1: text is needed | 5 is a number | quote it: "5"'),
+    ({"ENTRYPOINT_ENV": "A=1"}, 'env: a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
+    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
+    ({"ENTRYPOINT_ENV": '{"A": true}'}, 'env.A: text is needed | true is a boolean | quote it: "true"'),
+    ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: this host is hosts.0 too | "a" | name each node once'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("env", "expected"), BAD_VARIABLES)
+def test_a_variable_is_judged_like_the_file(env: dict[str, str], expected: str) -> None:
+    assert problems(None, env) == [f"{next(iter(env))}: {expected}"]
+
+
+def test_a_list_in_a_variable_tells_where_in_it() -> None:
+    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, 5]"}) == [
+        'ENTRYPOINT_COMMAND:1:5: command.1: text is needed | YAML reads 5 as the number 5 | quote it: "5"'
+    ]
+    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, !x b]"}) == [
+        "ENTRYPOINT_COMMAND:1:5: command.1: this tag is not allowed here | `!x` | remove the tag"
+    ]
+
+
+def test_problems_of_all_three_come_sorted() -> None:
+    lines = problems(
+        "slots: 0\nname: 5\nhosts: [b-, a-]",
+        {"ENTRYPOINT_ZZ": "1", "ENTRYPOINT_NAME": "-", "ENTRYPOINT_TORCH_PORT": "x"},
+        slots=Override("-1", "--slots"),
+        env=Override(["A"], "--env"),
+    )
+    assert [line.split(": ")[0] for line in lines] == [
+        *("job.yaml:1:8", "job.yaml:2:7", "job.yaml:3:9", "job.yaml:3:13"),
+        *("ENTRYPOINT_NAME", "ENTRYPOINT_TORCH_PORT", "ENTRYPOINT_ZZ", "--env", "--slots"),
+    ]
+
+
+def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
+    lines = problems("a: [", {"ENTRYPOINT_SLOTS": "x", "ENTRYPOINT_SSH_HOST_KEY": "/k"})
+    assert [line.split(": ")[0] for line in lines] == ["job.yaml:1:5", "ENTRYPOINT_SLOTS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "flags"),
+    [
+        ("secret: hunter2hunter2", {}, {}),
+        ("password: {hunter2hunter2: 1}", {}, {}),
+        ("secret: 'hunter2hunter2", {}, {}),
+        ("secret: *hunter2hunter2", {}, {}),
+        ("secret: !hunter2hunter2 x", {}, {}),
+        ("ssh: {secret: hunter2hunter2}", {}, {}),
+        ("env: {ENTRYPOINT_SECRET: hunter2hunter2}", {}, {}),
+        ("env: {DB_PASSWORD: [hunter2hunter2]}", {}, {}),
+        (None, {"ENTRYPOINT_SECRET": "hunter2hunter2"}, {}),
+        (
+            None,
+            {"ENTRYPOINT_SECRET": "hunter2hunter2" * 2, "ENTRYPOINT_SECRET_FILE": "/s", "ENTRYPOINT_SLOTS": "x"},
+            {},
+        ),
+        (None, {"ENTRYPOINT_SECRT": "hunter2hunter2"}, {}),
+        (None, {"ENTRYPOINT_ENV": '{"PASSWORD": hunter2hunter2}'}, {}),
+        (None, {"ENTRYPOINT_COMMAND": "train.py --password 'hunter2hunter2"}, {}),
+        (None, {}, {"env": Override(["ENTRYPOINT_SECRET=hunter2hunter2"], "--env")}),
+        (None, {}, {"env": Override(["MY_TOKEN hunter2hunter2"], "--env")}),
+    ],
+)
+def test_no_message_shows_a_secret(text: str | None, env: dict[str, str], flags: dict[str, Override]) -> None:
+    assert "hunter2" not in "\n".join(problems(text, env, **flags))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Which value counts
+
+ENV = {"ENTRYPOINT_SSH_PORT": "3", "MY_SSHD_PORT": "4", "SSHD_PORT": "5"}
+SPEC_PORT = "\nssh:\n  port: 6\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "flag", "port", "source"),
+    [
+        (SPEC_PORT, ENV, "2", 2, Source("flag", "--ssh-port")),
+        (SPEC_PORT, ENV, None, 3, Source("env", "ENTRYPOINT_SSH_PORT")),
+        (SPEC_PORT, {**ENV, "ENTRYPOINT_SSH_PORT": ""}, None, 4, Source("env", "MY_SSHD_PORT")),
+        (SPEC_PORT, {"MY_SSHD_PORT": "", "SSHD_PORT": "5"}, None, 5, Source("env", "SSHD_PORT")),
+        (SPEC_PORT, {"SSHD_PORT": ""}, None, 6, Source("spec", "job.yaml:3:9")),
+        ("ssh: {port: ~}", {}, None, 36666, Source("default")),
+        ("ssh:", {}, None, 36666, Source("default")),
+        ("", {}, None, 36666, Source("default")),
+        (None, {}, None, 36666, Source("default")),
+    ],
+)
+def test_precedence(text: str | None, env: dict[str, str], flag: str | None, port: int, source: Source) -> None:
+    result = job(text, env, **({"ssh__port": Override(flag, "--ssh-port")} if flag else {}))
+    assert result.ssh.port == port
+    assert result.source("ssh.port") == source
+
+
+def test_a_mistake_in_the_file_is_reported_although_a_flag_overrides_it() -> None:
+    assert problems("slots: x", slots=Override("2", "--slots")) == [
+        'job.yaml:1:8: slots: a whole number of at least 1 is needed | "x" | write for example 1'
+    ]
+
+
+def test_what_another_tool_left_does_not_matter_where_our_own_variable_is_set() -> None:
+    assert job(None, {"SSHD_PORT": "tcp://10.0.0.1:22", "ENTRYPOINT_SSH_PORT": "22"}).ssh.port == 22
+
+
+def test_variables_for_the_job_are_laid_over_each_other() -> None:
+    result = job(
+        "env:\n  A: spec\n  B: spec\n  C: spec\n",
+        {"ENTRYPOINT_ENV": '{"B": "env", "C": "env", "D": "\\ud83d\\ude00"}'},
+        env=Override(["C=flag=1", "E="], "--env"),
+    )
+    assert result.env == {"A": "spec", "B": "env", "C": "flag=1", "D": "😀", "E": ""}
+    assert {name: str(result.source(f"env.{name}")) for name in result.env} == {
+        "A": "spec job.yaml:2:6",
+        "B": "env ENTRYPOINT_ENV",
+        "C": "flag --env",
+        "D": "env ENTRYPOINT_ENV",
+        "E": "flag --env",
+    }
+
+
+def test_no_file_at_all_is_a_job() -> None:
+    result = job(command=Override(["python", "train.py", "--lr", "1.0"], "--"))
+    assert result.command == ("python", "train.py", "--lr", "1.0")
+    assert str(result.source("command")) == "flag --"
+    assert result.name == "job"
+
+
+SECRET_TEXT = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "flag", "secret", "file"),
+    [
+        (None, {"ENTRYPOINT_SECRET": SECRET_TEXT}, None, SECRET_TEXT, None),
+        (None, {"ENTRYPOINT_SECRET": ""}, None, None, None),
+        ("secret_file: s", {}, None, None, "s"),
+        ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, None, SECRET_TEXT, None),
+        ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, "f", None, "f"),
+        (None, {"ENTRYPOINT_SECRET": "é" * 8}, None, "é" * 8, None),
+    ],
+)
+def test_one_secret_counts(
+    text: str | None, env: dict[str, str], flag: str | None, secret: str | None, file: str | None
+) -> None:
+    result = job(text, env, **({"secret_file": Override(flag, "--secret-file")} if flag else {}))
+    assert (result.secret.get_secret_value() if result.secret else None) == secret
+    assert result.secret_file == file
+    assert SECRET_TEXT not in f"{result!r} {result} {result.model_dump_json()} {result.secret!r}"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Values as text
+
+TEXTS = {
+    "name": ("resnet", "resnet"),
+    "command": ("python 'a b' \"c\"", ("python", "a b", "c")),
+    "launcher": ("torchrun", "torchrun"),
+    "platform": ("modelarts", "modelarts"),
+    "device": ("cpu", "cpu"),
+    "env": ('{"A": "no"}', {"A": "no"}),
+    "hosts": ("a, b=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b=10.0.0.1", "c=fe80::1", "d=e.f")),
+    "run_dir": ("/run/x", "/run/x"),
+    "torch.version": ("2.10", "2.10"),
+    "torch.rdzv_backend": ("c10d", "c10d"),
+    "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
+}
+OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
+
+
+@pytest.mark.parametrize("field", fields(), ids=lambda field: str(field.path))
+def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
+    text, value = TEXTS.get(field.path, OTHERS.get(field.kind, ("", None)))
+    assert field.env == "ENTRYPOINT_" + field.path.upper().replace(".", "_")
+    for variable in (field.env, *field.aliases):
+        env = {variable: text}
+        if field.path in ("ssh.client_key", "ssh.host_key"):
+            env = {"ENTRYPOINT_SSH_CLIENT_KEY": text, "ENTRYPOINT_SSH_HOST_KEY": text}
+        result = job(None, env)
+        assert at(result, field.path) == value
+        assert result.source(field.path) == Source("env", variable)
+    assert field.description
+    assert field.default == at(JobSpec(), field.path)
+
+
+def test_variables_are_all_different() -> None:
+    names = [name for field in fields() for name in (field.env, *field.aliases, *field.flags)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("python train.py", ("python", "train.py")),
+        ('["python", "a \\ud83d\\ude00"]', ("python", "a 😀")),
+        ("[python, 'a b', \"5\"]", ("python", "a b", "5")),
+        ("[]", ()),
+        ("sh -c 'exit 3'", ("sh", "-c", "exit 3")),
+    ],
+)
+def test_a_command_as_text(text: str, command: tuple[str, ...]) -> None:
+    assert job(None, {"ENTRYPOINT_COMMAND": text}).command == command
+
+
+def test_every_byte_of_a_value_survives() -> None:
+    value = 'a \'b\' "c" $HOME; `d`\n\t= {"e": 1} é =' + "x" * 100_000
+    text = yaml.safe_dump({"env": {"A": value}, "command": [value]})
+    assert job(text).env["A"] == value
+    assert job(text).command == (value,)
+    assert job(None, {"ENTRYPOINT_ENV": json.dumps({"A": value})}).env["A"] == value
+    assert job(None, {"ENTRYPOINT_COMMAND": json.dumps([value])}).command == (value,)
+    assert job(env=Override([f"A={value}"], "--env")).env["A"] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("worker-0", None),
+        ("worker_0.job.svc", None),
+        ("10.0.0.1", None),
+        ("a" * 63 + "." + "b" * 63, None),
+        ("a" * 64, "a label of it has 64 characters, DNS allows 63"),
+        (".".join(["a" * 50] * 5), "the name has 254 characters, DNS allows 253"),
+        ("", "the name is empty"),
+        ("a..b", "a part between dots is empty"),
+        ("-a", "a label of it begins or ends with `-`"),
+        ("a.b-", "a label of it begins or ends with `-`"),
+        ("a b", 'it holds " "; letters, digits, `-`, `_` and `.` are allowed'),
+        ("wörker", 'it holds "ö"; letters, digits, `-`, `_` and `.` are allowed'),
+        ("a\n", 'it holds "\\n"; letters, digits, `-`, `_` and `.` are allowed'),
+    ],
+)
+def test_host_names(name: str, wrong: str | None) -> None:
+    assert check_host(name) == wrong
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The rest of the promise
+
+
+def test_a_spec_is_frozen() -> None:
+    result = job("slots: 2")
+    with pytest.raises(ValidationError):
+        result.slots = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        result.ssh.port = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        result._sources["slots"] = Source("default")  # type: ignore[index]
+
+
+EXAMPLES = sorted((ROOT / "examples/spec").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.name))
+def test_the_examples_are_right_and_the_schema_says_so(path: Path) -> None:
+    text = path.read_text()
+    load(text, path.name, {}, {})
+    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(text))
+
+
+def test_the_full_example_sets_every_field() -> None:
+    result = load((ROOT / "examples/spec/full.yaml").read_text(), "full.yaml", {}, {})
+    assert [field.path for field in fields() if result.source(field.path).origin != "spec"] == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"slotz": 1},
+        {"ssh": {"prot": 1}},
+        {"secret": "x"},
+        {"slots": "1"},
+        {"slots": 0},
+        {"launcher": "mpirum"},
+        {"env": {"1A": "x"}},
+        {"env": {"A": 1}},
+        {"command": "python"},
+    ],
+)
+def test_the_schema_refuses(document: object) -> None:
+    assert not jsonschema.Draft202012Validator(schema()).is_valid(document)
+
+
+def test_the_schema_is_one_an_editor_can_use() -> None:
+    result = schema()
+    jsonschema.Draft202012Validator.check_schema(result)
+    assert result["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert result["title"] == "entrypoint job spec"
+    assert result["properties"]["name"]["default"] == "job"
+    assert result["properties"]["slots"]["description"].startswith("Processes (ranks) on each node")
+    assert result["properties"]["launcher"]["anyOf"][0]["enum"] == ["mpirun", "plain", "torchlaunch", "torchrun"]
+    assert '"x-' not in json.dumps(result)
+
+
+def test_the_reference_is_what_the_fields_say() -> None:
+    assert (ROOT / "docs/spec.md").read_text() == spec.markdown(), "run make golden"
+
+
+KEYS = st.sampled_from([*JobSpec.model_fields, "port", "version", "secret", "x", "a b", "1"])
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["a", "no"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+DOCUMENTS = st.one_of(
+    st.text(),
+    st.binary().map(lambda data: data.decode(errors="surrogateescape")),
+    st.dictionaries(KEYS, VALUES).map(lambda document: yaml.safe_dump(document, allow_unicode=True)),
+    st.dictionaries(KEYS, VALUES).map(json.dumps),
+)
+VARIABLES = st.dictionaries(st.sampled_from([field.env for field in fields()]), st.one_of(st.text(), VALUES.map(str)))
+
+
+@given(DOCUMENTS, VARIABLES, st.lists(st.text()))
+def test_nothing_but_a_spec_error_comes_out(text: str, env: dict[str, str], words: list[str]) -> None:
+    flags = {"command": Override(words, "--"), "env": Override(words, "--env")}
+    lines = ["fine"]
+    try:
+        load(text, "job.yaml", env, flags)
+    except SpecError as error:
+        lines = error.lines()
+    assert lines
+    assert all(line and "\n" not in line for line in lines)

@@ -1,0 +1,206 @@
+"""The YAML reader: positions, traps by name, and nothing that explodes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoint.yamlfile import Item, Report, is_secret, one_line, read
+
+
+def plain(item: Item | None) -> Any:
+    if item is None:
+        return None
+    if isinstance(item.value, dict):
+        return {name: plain(child) for name, child in item.value.items()}
+    return [plain(child) for child in item.value] if isinstance(item.value, list) else item.value
+
+
+def problems(text: str) -> list[str]:
+    report = Report()
+    read(text, "f", report)
+    return report.error().lines()
+
+
+def value(text: str) -> Any:
+    report = Report()
+    item = read(text, "f", report)
+    assert not report, report.error()
+    return plain(item)
+
+
+def test_every_value_knows_its_place() -> None:
+    item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", Report())
+    assert item is not None
+    second = item.value["b"].value[1]
+    assert item.value["a"].place.where == "job.yaml:1:4"
+    assert item.value["b"].key.where == "job.yaml:2:1"
+    assert second.place.where == "job.yaml:4:5"
+    assert second.value["c"].place.where == "job.yaml:4:9"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("# only a comment\n", {}),
+        ("---\n", {}),
+        ("\ufeffa: b", {"a": "b"}),
+        ("a: b\r\nc: d\r\n", {"a": "b", "c": "d"}),
+        ("a: 5\nb: -1\nc: 1_000\nd: 0x10", {"a": 5, "b": -1, "c": 1000, "d": 16}),
+        ("a: 1.5\nb: .5", {"a": 1.5, "b": 0.5}),
+        ("a: '5'\nb: !!str 5\nc: \"no\"", {"a": "5", "b": "5", "c": "no"}),
+        ("a:\nb: ~\nc: null\nd: ''", {"a": None, "b": None, "c": None, "d": ""}),
+        ("a: =\nb: <<", {"a": "=", "b": "<<"}),
+        ("N: a\ny: b", {"N": "a", "y": "b"}),
+        ("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}),
+        ("a: &x [1]\nb: *x", {"a": [1], "b": [1]}),
+        ("a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}", {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 3}}),
+        (
+            "a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {<<: [*x, *y]}",
+            {"a": {"p": 1}, "b": {"p": 2, "q": 2}, "c": {"p": 1, "q": 2}},
+        ),
+    ],
+)
+def test_values(text: str, expected: object) -> None:
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("no", "YAML reads no as the boolean false"),
+        ("Yes", "YAML reads Yes as the boolean true"),
+        ("on", "YAML reads on as the boolean true"),
+        ("OFF", "YAML reads OFF as the boolean false"),
+        ("y", "YAML reads y as the boolean true"),
+        ("N", "YAML reads N as the boolean false"),
+        ("true", "YAML reads true as the boolean true"),
+        ("1.10", "YAML reads 1.10 as the number 1.1"),
+        ("1.0", "YAML reads 1.0 as the number 1.0"),
+        ("22:22", "YAML reads 22:22 as the number 1342 (base 60)"),
+        ("1:30.5", "YAML reads 1:30.5 as the number 90.5 (base 60)"),
+        ("0600", "YAML reads 0600 as the octal number 384"),
+        ("010", "YAML reads 010 as the octal number 8"),
+        ("0x1F", "YAML reads 0x1F as the number 31"),
+        ("2024-01-01", "YAML reads 2024-01-01 as a date"),
+        ("2024-01-01 10:00:00", "YAML reads 2024-01-01 10:00:00 as a date"),
+        (".inf", "YAML reads .inf as the number inf"),
+        ("~", "YAML reads ~ as nothing"),
+    ],
+)
+def test_what_yaml_makes_of_a_word_is_named(written: str, seen: str) -> None:
+    item = read(f"a: {written}", "f", Report())
+    assert item is not None
+    assert item.value["a"].seen == seen
+
+
+SECOND = "a second document starts here, one is allowed"
+TAG = "this tag is not allowed here"
+CANNOT = "YAML cannot read this as"
+QUOTE = "write another value, or quote it"
+MEND = "mend the indentation, quotes or brackets here"
+OPEN = "while parsing a flow sequence: expected"
+COLON = 'mapping values are not allowed here | quote text that holds ": ", or mend the indentation'
+AT = (
+    "while scanning for the next token: found character '@' that cannot start any token"
+    " | quote text that starts with this character"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:\n\t- b", "f:2:1: a tab in the indentation | use spaces, YAML allows no tabs here"),
+        ("a:\n  b: 1\n \tc: 2", "f:3:2: a tab in the indentation | use spaces, YAML allows no tabs here"),
+        ("a:\tb", "f:1:3: a tab where YAML wants a space | use spaces, YAML allows no tabs here"),
+        ("a: 1\nb: 2\na: 3", "f:3:1: a: this key is given twice | first at f:1:1 | keep one of them"),
+        ("x: {a: 1, a: 2}", "f:1:11: x.a: this key is given twice | first at f:1:5 | keep one of them"),
+        ("a: 1\n---\nb: 2", f"f:2:1: {SECOND} | --- | put each job into its own file"),
+        ("a: !!python/name:os.system", f"f:1:4: a: {TAG} | `!!python/name:os.system` | remove the tag"),
+        ("a: !!set {b}", f"f:1:4: a: {TAG} | `!!set` | remove the tag"),
+        ("a: !mine [b]", f"f:1:4: a: {TAG} | `!mine` | remove the tag"),
+        ("a: !!binary aGk=", f"f:1:4: a: {TAG} | `!!binary` | remove the tag"),
+        ("a: !!int b", f'f:1:4: a: {CANNOT} a whole number | "b" | {QUOTE}'),
+        ("a: 2024-13-45", f'f:1:4: a: {CANNOT} a date | "2024-13-45" | {QUOTE}'),
+        ("1: b", 'f:1:1: a key must be text | YAML reads 1 as the number 1 | quote it: "1"'),
+        ("a: {no: b}", 'f:1:5: a: a key must be text | YAML reads no as the boolean false | quote it: "no"'),
+        ("{[a]: b}", "f:1:2: a key must be text | a list | write text"),
+        ("a: {<<: b}", "f:1:9: a: `<<` merges mappings only | give it an alias of a mapping"),
+        ("a: &x [*x]", "f:1:8: an anchor holds itself | write the value out"),
+        ("a: *x", f"f:1:4: this is not YAML | found undefined alias 'x' | {MEND}"),
+        ("token: *x", f"f:1:8: this is not YAML | {MEND}"),
+        ("a: b: c", f"f:1:5: this is not YAML | {COLON}"),
+        ("a: @b", f"f:1:4: this is not YAML | {AT}"),
+        ("b: 1\na: [1, 2\n", f"f:2:4: this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {MEND}"),
+        ("a: 'b", f"f:1:4: this is not YAML | while scanning a quoted scalar: found unexpected end of stream | {MEND}"),
+        ("a: b\nc: \0", 'f:2:4: a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
+        ('a: "\\UFFFFFFFF"', "f:1:7: this is not YAML | a number out of range | mend or remove it"),
+        ("[" * 100, "f:1:33: values are nested more than 32 deep | a job spec needs three"),
+        ("#" * (1 << 20) + "#", "f:1:1: too large: over 1 MiB | 1,048,577 characters | shorten it"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(text: str, expected: str) -> None:
+    assert problems(text) == [expected]
+
+
+def test_a_number_that_python_would_not_print() -> None:
+    [line] = problems("a: 1" + ":59" * 3000)
+    assert line.startswith('f:1:4: a: YAML cannot read this as a whole number | "1:59:59')
+
+
+def test_a_billion_laughs_cost_nothing() -> None:
+    lines = ['a0: &a0 ["lol"]', *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30))]
+    start = time.monotonic()
+    # a3 holds 2,111 values; with the 2,350 before, the fourth alias of it is the one too many.
+    assert problems("\n".join(lines)) == [
+        "f:5:25: more than 10,000 values once the anchors are expanded | use fewer aliases"
+    ]
+    assert time.monotonic() - start < 1
+
+
+def test_a_long_chain_of_anchors_is_refused_by_its_depth() -> None:
+    chain = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 2000))]
+    assert problems("\n".join(chain)) == ["f:31:12: values are nested more than 32 deep | a job spec needs three"]
+
+
+def test_a_large_file_of_values_is_refused_early() -> None:
+    start = time.monotonic()
+    assert problems("- a\n" * 200_000) == [
+        "f:10001:3: more than 10,000 values once the anchors are expanded | use fewer aliases"
+    ]
+    assert time.monotonic() - start < 5
+
+
+def test_one_mistake_under_an_anchor_is_one_line() -> None:
+    assert problems("a: &x {b: !foo c}\nd: *x\ne: {<<: *x}") == [
+        "f:1:11: a.b: this tag is not allowed here | `!foo` | remove the tag"
+    ]
+
+
+def test_names_of_secrets() -> None:
+    assert all(map(is_secret, ("MY_SECRET", "db_password", "WANDB_API_KEY", "HF_TOKEN", "env.AWS_ACCESS_KEY_ID")))
+    assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD")))
+
+
+def test_a_message_stays_on_its_line() -> None:
+    assert one_line("a\nb\x1b[31m\u2028é") == r"a\nb\x1b[31m\u2028é"
+    assert one_line("x" * 100) == "x" * 59 + "…"
+
+
+WORDS = ["0b_", "0x", "1:1", "&a", "*a", "<<:", "!!int", "!!", "!<", ">\n", "%YAML", "1.1", "\\x", '"\\U', ".inf"]
+WORDS += ["2024-99-99", "é", "yes"]
+YAMLISH = st.lists(st.sampled_from([*"[]{}:,-?!&*|>%@#'\"\n\t ~<=.a0\0\ud800", *WORDS, "\n  ", ": ", "- ", "---\n"]))
+
+
+@given(st.one_of(YAMLISH.map("".join), st.text(), st.binary().map(lambda b: b.decode(errors="surrogateescape"))))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    report = Report()
+    item = read(text, "f", report)
+    assert item is not None or report
+    if report:
+        assert all("\n" not in line for line in report.error().lines())
