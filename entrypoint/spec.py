@@ -194,9 +194,11 @@ def _flow_list(text: str, place: Place, path: str, report: Report) -> Item | Non
 
 def _json(text: str, place: Place) -> Item:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"{quoted(twice)} is given twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{quoted(name)} is given twice")
+            seen.add(name)
         return dict(pairs)
 
     def item(value: Any) -> Item:

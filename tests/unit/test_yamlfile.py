@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint import yamlfile
 from entrypoint.yamlfile import Item, Report, is_secret, one_line, read
 
 
@@ -161,6 +162,12 @@ def test_a_billion_laughs_cost_nothing() -> None:
         "f:5:25: more than 10,000 values once the anchors are expanded | use fewer aliases"
     ]
     assert time.monotonic() - start < 1
+
+
+def test_without_the_limit_the_laughs_would_be_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ['a0: &a0 ["lol"]', *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 5))]
+    monkeypatch.setattr(yamlfile, "MAX_VALUES", 1_000_000)
+    assert str(value("\n".join(lines))["a4"]).count("lol") == 10_000
 
 
 def test_a_long_chain_of_anchors_is_refused_by_its_depth() -> None:
