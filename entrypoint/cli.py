@@ -94,8 +94,11 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
 def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     text, file = _spec_text(args.spec)
     spec = specs.load(text, file, _environ(), _overrides(args))
+    if not args.spec:
+        raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
-    rendered: str = module.render(spec, module.Options(image=args.image, spec=text or ""))
+    folder, name = os.path.split(os.path.abspath(args.spec))
+    rendered: str = module.render(spec, module.Options(image=args.image, folder=folder, spec_name=name))
     if args.out:
         path = Path(args.out)
         _write(path.parent, [File(path.name, rendered, args.target)])

@@ -35,7 +35,8 @@ class Attendant:
         if self._writer is not None:
             self._writer.close()
         self._writer = writer
-        with contextlib.suppress(OSError, ValueError):
+        # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
+        with contextlib.suppress(OSError, ValueError, asyncio.CancelledError):
             while line := await reader.readline():
                 if self._writer is writer:
                     self._on_message(wire.unpack(line))

@@ -172,5 +172,9 @@ class Node:
         if self.sshd is not None:
             self.sshd.stop()
         process.sweep()
+        if self.sshd is not None:
+            await self.sshd.ended()
+        if self.command is not None:
+            await self.command.wait()
         self.ranks.close()
         self.run_dir.close()

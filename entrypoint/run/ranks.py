@@ -52,7 +52,7 @@ class Ranks:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._died(rank)
+            asyncio.get_running_loop().call_soon(self._died, rank)  # later, since its last line may be read already
         except OSError:
             return  # a kernel without pidfd: the line, or the launcher's end, must do
         else:

@@ -92,4 +92,10 @@ class Sshd:
         self._wanted = False
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGTERM)
+
+    async def ended(self) -> None:
+        """Return when it is gone and its last words are read."""
+        await self._process.wait()
         self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader

@@ -1,0 +1,37 @@
+# `make` lists what can be made. Everything sets itself up: packages by apt, Python by pip, the engine by scripts/setup-engine.
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine needed
+	@scripts/demo
+
+.PHONY: test
+test:  ## everything that must hold: lint, types, units, real sshd and mpirun, real containers
+	@scripts/test
+
+.PHONY: lint
+lint:  ## ruff, mypy --strict, shellcheck
+	@scripts/lint
+
+.PHONY: smoke
+smoke:  ## 3 containers of the real image train with Horovod and torch, and end together
+	@scripts/smoke
+
+.PHONY: images
+images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
+	@scripts/build-image gpu
+	@scripts/build-image ascend
+
+.PHONY: bench-boot
+bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
+	@scripts/bench-boot
+
+.PHONY: golden
+golden:  ## write the golden files anew; read the diff before you commit it
+	@scripts/golden
