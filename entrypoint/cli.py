@@ -139,7 +139,9 @@ def _spec_text(path: str | None) -> tuple[str | None, str]:
         return Path(path).read_bytes().decode("utf-8", "surrogateescape"), path
     except OSError as error:
         raise NoInputError(
-            f"cannot read the job spec {path}", error.strerror or "", "give --spec or ENTRYPOINT_SPEC a file that is there"
+            f"cannot read the job spec {path}",
+            error.strerror or "",
+            "give --spec or ENTRYPOINT_SPEC a file that is there",
         ) from None
 
 
@@ -164,7 +166,9 @@ def _write(folder: Path, files: Sequence[File]) -> None:
             temporary.chmod(file.mode)
             temporary.replace(folder / file.name)
     except OSError as error:
-        raise CantCreateError(f"cannot write into {folder}", error.strerror or str(error), "give --out a writable place") from None
+        raise CantCreateError(
+            f"cannot write into {folder}", error.strerror or str(error), "give --out a writable place"
+        ) from None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,7 +179,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="entrypoint",
-        description="Boots a training job, on one node or a thousand: `entrypoint run --spec job.yaml`, the same on every node.",
+        description="Boots a training job: `entrypoint run --spec job.yaml`, the same on every node.",
         epilog=_exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -187,7 +191,9 @@ def _parser() -> argparse.ArgumentParser:
     _spec_arguments(run)
     _command_argument(run)
 
-    plan = _command(commands, "plan", "print what run will do, with the origin of each value; no network, no writes", _plan)
+    plan = _command(
+        commands, "plan", "print what run will do, with the origin of each value; no network, no writes", _plan
+    )
     _spec_arguments(plan)
     plan.add_argument("--json", action="store_true", help="as JSON")
     _command_argument(plan)
@@ -208,7 +214,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, action: object) -> argparse.ArgumentParser:
+def _command(
+    commands: argparse._SubParsersAction[_Parser], name: str, text: str, action: object
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False, epilog=_exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -223,8 +231,12 @@ def _spec_arguments(parser: argparse.ArgumentParser) -> None:
     for field in specs.fields():
         if field.flags:
             help_text = f"{field.description.split(';')[0].rstrip('.')} (or {field.env})".replace("%", "%%")
-            parser.add_argument(*field.flags, dest=field.path, metavar=field.path.rsplit(".", 1)[-1].upper(), help=help_text)
-    parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help="variable for the program, on every node")
+            parser.add_argument(
+                *field.flags, dest=field.path, metavar=field.path.rsplit(".", 1)[-1].upper(), help=help_text
+            )
+    parser.add_argument(
+        "--env", "-e", action="append", metavar="NAME=VALUE", help="variable for the program, on every node"
+    )
 
 
 def _command_argument(parser: argparse.ArgumentParser) -> None:
@@ -234,4 +246,5 @@ def _command_argument(parser: argparse.ArgumentParser) -> None:
 def _exit_codes() -> str:
     """The table of exit statuses, as errors.py documents it."""
     table = (errors.__doc__ or "").split("\n\n")[1:3]
-    return "\n\n".join(table) + f"\n\nEvery field of the spec has a variable: {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT. See docs/spec.md."
+    variables = f"Every field of the spec has a variable, {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
+    return "\n\n".join([*table, f"{variables} See docs/spec.md."])

@@ -1,8 +1,8 @@
 """The frozen values the whole run is made of; no logic beyond their invariants.
 
-    Facts -> Site, Device -+
-                           +-> Topology -> (roll call) -> Roster -> Plan -> Outcome
-    YAML + env -> JobSpec -+
+Facts -> Site, Device -+
+                       +-> Topology -> (roll call) -> Roster -> Plan -> Outcome
+YAML + env -> JobSpec -+
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SshSpec(_Section):
     host_key: str | None = Field(None)
     """Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too."""
     known_hosts: str | None = Field(None)
-    """Path of a known_hosts file with every node's host key. Without it, all nodes must mount the same `ssh.host_key`."""
+    """Path of a known_hosts file with every node's host key; all nodes have the same `ssh.host_key` where not given."""
 
 
 class MpiSpec(_Section):
@@ -136,7 +136,7 @@ class TorchSpec(_Section):
     port: int = Field(6060, ge=1, le=65535)
     """TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT)."""
     rdzv_backend: Literal["auto", "c10d", "static"] = Field("auto")
-    """Rendezvous backend of torchrun; `auto` is static for torch 2.1, which the platform's documents ask for, else c10d."""
+    """Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, else c10d."""
     max_restarts: int = Field(0, ge=0)
     """torchrun's own --max-restarts."""
     extra_args: tuple[str, ...] = Field(())
@@ -174,9 +174,7 @@ class JobSpec(_Section):
     """What the ranks compute on: nvidia, cpu; recognised where not given."""
     hosts: tuple[str, ...] = Field((), json_schema_extra=_flag("--hosts"))
     """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name."""
-    node_rank: int | None = Field(
-        None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")}
-    )
+    node_rank: int | None = Field(None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")})
     """Index of this node in `hosts`; found by this container's host name where not given."""
     slots: int | None = Field(None, ge=1, json_schema_extra={**_flag("--slots"), **_alias("MY_MPI_SLOTS")})
     """Processes (ranks) on each node; the number of accelerators, or 1, where not given."""
@@ -184,10 +182,10 @@ class JobSpec(_Section):
     """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""
     run_dir: str | None = Field(None, json_schema_extra=_flag("--run-dir"))
     """Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given."""
-    ssh: SshSpec = Field(default_factory=SshSpec)
-    mpi: MpiSpec = Field(default_factory=MpiSpec)
-    torch: TorchSpec = Field(default_factory=TorchSpec)
-    timeouts: TimeoutSpec = Field(default_factory=TimeoutSpec)
+    ssh: SshSpec = SshSpec()
+    mpi: MpiSpec = MpiSpec()
+    torch: TorchSpec = TorchSpec()
+    timeouts: TimeoutSpec = TimeoutSpec()
 
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)
     _secret: SecretStr | None = PrivateAttr(default=None)

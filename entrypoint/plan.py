@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
 def choose_launcher(spec: JobSpec, topology: Topology) -> ModuleType:
-    """The launcher asked for; else mpirun where there is more than one rank, and the program alone where there is one."""
+    """The launcher asked for; else mpirun for more than one rank, and the program alone for one."""
     return load("launchers", spec.launcher or ("mpirun" if topology.world_size > 1 else "plain"))
 
 
@@ -29,7 +29,8 @@ def assume_roster(topology: Topology, facts: Facts) -> Roster:
     """What every node would answer if all were like this one: for a dry run, and before the roll call."""
     return Roster(
         tuple(
-            Attendance(node.rank, node.slots, __version__, facts.mpi, node.address or node.host) for node in topology.nodes
+            Attendance(node.rank, node.slots, __version__, facts.mpi, node.address or node.host)
+            for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,
     )
@@ -58,7 +59,9 @@ def build(
     launcher = choose_launcher(spec, topology)
     name = launcher.__name__.rsplit(".", 1)[-1]
     if not spec.command:
-        raise ConfigError("there is no program to run", "no command in the spec, none after --", "add: -- python train.py")
+        raise ConfigError(
+            "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
+        )
     launch = cast(Launch, launcher.plan(spec, topology, roster))
     many = len(topology.nodes) > 1
     env = _env(spec, topology, launch, leader_env)
@@ -86,10 +89,10 @@ def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, 
     return result
 
 
-def _env(
-    spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None
-) -> tuple[EnvVar, ...]:
-    device = [EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()]
+def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None) -> tuple[EnvVar, ...]:
+    device = [
+        EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
+    ]
     asked = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
     if leader_env is not None:
         asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]

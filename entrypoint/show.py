@@ -23,7 +23,12 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "device": {"kind": topology.device.kind, "count": topology.device.count},
         "launcher": plan.launcher,
         "nodes": [
-            {"rank": node.rank, "host": node.host, "slots": node.slots, "role": "leader" if node.rank == 0 else "worker"}
+            {
+                "rank": node.rank,
+                "host": node.host,
+                "slots": node.slots,
+                "role": "leader" if node.rank == 0 else "worker",
+            }
             for node in topology.nodes
         ],
         "this_node": topology.me,
@@ -41,9 +46,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
             | ({} if file.secret or not file.text else {"text": file.text})
             for file in plan.files
         ],
-        "settings": {
-            path: {"value": value, "origin": origin} for path, value, origin in _settings(spec, plan)
-        },
+        "settings": {path: {"value": value, "origin": origin} for path, value, origin in _settings(spec, plan)},
     }
 
 
@@ -72,7 +75,9 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
         for part in field.path.split("."):
             value = getattr(value, part)
         origin = topology.origins.get(field.path) or spec.source(field.path)
-        rows.append((field.path, settled.get(field.path, list(value) if isinstance(value, tuple) else value), str(origin)))
+        rows.append(
+            (field.path, settled.get(field.path, list(value) if isinstance(value, tuple) else value), str(origin))
+        )
     return rows
 
 
@@ -80,17 +85,22 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     """The plan for a reader: topology, command, environment, files, settings."""
     topology, launch = plan.topology, plan.launch
     count = len(topology.nodes)
+    size = topology.world_size
     lines = [
-        f"job {topology.job}: {count} node{'s' * (count > 1)}, {topology.world_size} rank{'s' * (topology.world_size > 1)}, "
+        f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
         f"this node: worker-{topology.me} ({topology.this.host})",
     ]
     if count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
     lines += ["", "nodes"]
-    lines += [f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes]
+    lines += [
+        f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes
+    ]
     lines += ["", "command"]
-    lines.append(f"  {shlex.join(launch.argv)}" if launch.argv is not None else "  none: waits until worker-0 releases it")
+    lines.append(
+        f"  {shlex.join(launch.argv)}" if launch.argv is not None else "  none: waits until worker-0 releases it"
+    )
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in plan.env]
     if launch.env:
@@ -100,7 +110,9 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         lines += ["", f"files in {topology.run_dir}"]
         lines += [f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}" for file in plan.files]
     lines += ["", "settings"]
-    lines += [f"  {path}: {_plain(value)}  # {origin}" for path, value, origin in _settings(spec, plan) if value is not None]
+    lines += [
+        f"  {path}: {_plain(value)}  # {origin}" for path, value, origin in _settings(spec, plan) if value is not None
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -33,9 +33,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     )
 
 
-def _hosts(
-    spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]
-) -> list[tuple[str, str | None]]:
+def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[tuple[str, str | None]]:
     if spec.hosts:
         origins["hosts"] = spec.source("hosts")
         given: tuple[str, ...] = spec.hosts
@@ -55,7 +53,9 @@ def _hosts(
         hosts.append((host, address or None))
     if bad:
         raise ConfigError(
-            f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})", ", ".join(bad), "shorten the job's name"
+            f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
+            ", ".join(bad),
+            "shorten the job's name",
         )
     names = [host for host, _ in hosts]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -84,7 +84,9 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
         rank, origin = found[0], Source("default", f"host name {facts.hostname}")
     if rank >= len(names):
         raise ConfigError(
-            f"node_rank is beyond the last node ({origin})", f"{rank}, with {len(names)} hosts", "count from 0, or name all hosts"
+            f"node_rank is beyond the last node ({origin})",
+            f"{rank}, with {len(names)} hosts",
+            "count from 0, or name all hosts",
         )
     origins["node_rank"] = origin
     return rank

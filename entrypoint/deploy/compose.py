@@ -1,4 +1,4 @@
-"""A compose file: one container for each host of the spec, on one machine, to try a multi-node job before paying for one."""
+"""A compose file: one container for each host of the spec, to try a multi-node job on one machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def render(spec: JobSpec, options: Options) -> str:
     """
     hosts = [host.partition("=")[0] for host in spec.hosts]
     if not hosts:
-        raise ConfigError("a compose file needs the names of the nodes", "the spec has no hosts", "add: hosts: [worker-0, worker-1]")
+        raise ConfigError(
+            "a compose file needs the names of the nodes", "the spec has no hosts", "add: hosts: [worker-0, worker-1]"
+        )
     return render_template(
         "compose/compose.yaml.j2",
         {

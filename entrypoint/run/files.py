@@ -18,7 +18,8 @@ class RunDir:
     def __init__(self, path: str) -> None:
         """Make it, or take over what an earlier run left.
 
-        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone or another entrypoint has it.
+        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone or another
+        entrypoint has it.
         """
         self.path = Path(path)
         with _explained(self.path):
@@ -86,5 +87,7 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CantCreateError(
-            f"cannot write {path}", error.strerror or str(error), "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+            f"cannot write {path}",
+            error.strerror or str(error),
+            "make room, or set ENTRYPOINT_RUN_DIR to a writable place",
         ) from error

@@ -109,7 +109,9 @@ def _parse(path: str, field: str) -> Ed25519PrivateKey:
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{field} is not a private key we can read", f"{path}: {error}", "make it with: ssh-keygen -t ed25519 -N ''") from None
+        raise ConfigError(
+            f"{field} is not a private key we can read", f"{path}: {error}", "make it with: ssh-keygen -t ed25519 -N ''"
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"{field} is not an Ed25519 key", path, "make it with: ssh-keygen -t ed25519 -N ''")
     return key
@@ -119,7 +121,9 @@ def _read(path: str, field: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise NoInputError(f"cannot read {field}", f"{path}: {error.strerror}", "mount it where this user can read it") from None
+        raise NoInputError(
+            f"cannot read {field}", f"{path}: {error.strerror}", "mount it where this user can read it"
+        ) from None
 
 
 def _private(key: Ed25519PrivateKey) -> bytes:

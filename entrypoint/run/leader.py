@@ -59,9 +59,14 @@ class Leader(Node):
         own_name = Waiting(self.say, limit, "names")
         begun = time.monotonic()
         self._call = RollCall(
-            self.topology.peers, self.spec.ssh.port, self.topology.user, self.keys.client_private, self.keys.known_hosts,
-            self._question, self._on_message, waiting,
-        )  # fmt: skip
+            self.topology.peers,
+            self.spec.ssh.port,
+            self.topology.user,
+            self.keys,
+            self._question,
+            self._on_message,
+            waiting,
+        )
         own = self.topology.this
         attendance = Attendance(own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host)
         self.background(self._keep_lease())
@@ -114,7 +119,9 @@ class Leader(Node):
                 session.send("ping")
                 if now - session.heard > lease and not session.lost.is_set():
                     if session.attendance and not self.verdict.done():
-                        self.decide(75, f"{session.node.host} is lost: nothing heard of it for {now - session.heard:.0f}s")
+                        self.decide(
+                            75, f"{session.node.host} is lost: nothing heard of it for {now - session.heard:.0f}s"
+                        )
                     session.close()
 
     def _on_message(self, session: Session, message: dict[str, Any]) -> None:
@@ -150,7 +157,9 @@ class Leader(Node):
         self.say(f"{len(self._placed)} ranks on {len(used)} node{'' if len(used) == 1 else 's'}: {words}")
         empty = [node.host for node in self.topology.nodes if node.host not in used]
         if empty and len(self._placed) >= len(self.topology.nodes) and not self.spec.mpi.hostfile:
-            self.decide(78, f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile")
+            self.decide(
+                78, f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile"
+            )
 
     def _rank_failed(self) -> None:
         """The first that failed by itself; ranks that the launcher ended in consequence are no cause."""

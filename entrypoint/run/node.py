@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from entrypoint.errors import EntrypointError
@@ -32,6 +31,7 @@ class Node:
         self.verdict: asyncio.Future[Outcome] = loop.create_future()
         self.impatient = asyncio.Event()  # a second signal: skip the rest of the grace
         self.command: asyncio.subprocess.Process | None = None
+        self.launcher = ""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
@@ -104,10 +104,9 @@ class Node:
         """sshd ended unasked."""
         self.decide(71, what)
 
-    def write(self, files: Any) -> None:
+    def write(self, files: Iterable[File]) -> None:
         """Write the plan's files, but for the keys, which are written where they are made."""
         for file in files:
-            assert isinstance(file, File)
             if file.text:
                 self.run_dir.write(file.name, file.text, file.mode)
 
@@ -136,32 +135,34 @@ class Node:
         raise NotImplementedError
 
     async def stop_programs(self, grace: float) -> None:
-        """TERM to every rank of this node, the whole grace to save, then KILL. A launcher is not told: it has less patience."""
-        own_launcher = bool(self.command and self.command.returncode is None)
-        wait_for: list[asyncio.Task[Any]] = []
+        """TERM to every program of this node, the whole grace (seconds) to save, then KILL.
+
+        Where ranks report themselves the launcher is not told: it has less patience than the grace.
+        """
         if self.wraps_ranks:
             self.ranks.signal(signal.SIGTERM)
-            wait_for.append(asyncio.create_task(self.ranks.gone()))
-        elif own_launcher and self.command:
+            gone = asyncio.create_task(self.ranks.gone())
+        elif self.command is not None and self.command.returncode is None:
             process.kill_group(self.command.pid, signal.SIGTERM)
-            wait_for.append(asyncio.create_task(self.command.wait()))  # type: ignore[arg-type]
-        if not wait_for:
+            gone = asyncio.create_task(self._command_gone(self.command))
+        else:
             return
-        impatient = asyncio.create_task(self.impatient.wait())
-        everything = asyncio.gather(*wait_for)
-        await asyncio.wait({everything, impatient}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        impatient.cancel()
-        everything.cancel()
+        hurry = asyncio.create_task(self._hurried())
+        await asyncio.wait({gone, hurry}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        hurry.cancel()
         self.ranks.signal(signal.SIGKILL)
-        with contextlib.suppress(asyncio.CancelledError):
-            await everything
+
+    async def _command_gone(self, command: asyncio.subprocess.Process) -> None:
+        await command.wait()
+
+    async def _hurried(self) -> None:
+        await self.impatient.wait()
 
     @property
     def wraps_ranks(self) -> bool:
         """Whether ranks report themselves (mpirun's do)."""
         return self.launcher == "mpirun"
-
-    launcher = ""
 
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""

@@ -30,7 +30,9 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
     missing = isinstance(error, FileNotFoundError)
     name = error.filename or argv[0]
-    return Outcome(EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {name}: {error.strerror}")
+    return Outcome(
+        EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {name}: {error.strerror}"
+    )
 
 
 async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:

@@ -1,6 +1,6 @@
 """The ranks of this node, as their wrappers tell of them: who started, who ended how, who is still there.
 
-The wrapper (templates/mpirun/rank.sh.j2) writes one line at the start and one at the end of each rank into a named pipe.
+The wrapper (templates/mpirun/rank.sh.j2) writes one line at the start and one at the end of a rank into a named pipe.
 A wrapper that was killed writes no last line, so its process is watched too.
 """
 

@@ -21,6 +21,7 @@ import paramiko
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.model import Attendance, Node, Roster
 from entrypoint.run import wire
+from entrypoint.run.keys import Keys
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import BACKOFF, addresses, in_thread
 
@@ -43,7 +44,9 @@ class Unready(Exception):
 class Session:
     """One worker that answered. Lines that arrive go to `on_message`; the end of the session to `on_lost`."""
 
-    def __init__(self, node: Node, client: paramiko.Transport, channel: paramiko.Channel, attendance: Attendance) -> None:
+    def __init__(
+        self, node: Node, client: paramiko.Transport, channel: paramiko.Channel, attendance: Attendance
+    ) -> None:
         self.node, self.attendance = node, attendance
         self.heard = time.monotonic()
         self._client, self._channel = client, channel
@@ -87,16 +90,15 @@ class RollCall:
         nodes: tuple[Node, ...],
         port: int,
         user: str,
-        client_key: bytes,
-        known_hosts: str,
+        keys: Keys,
         question: Callable[[Node], bytes],
         on_message: Callable[[Session, dict[str, Any]], None],
         waiting: Waiting,
     ) -> None:
         self._nodes, self._port, self._user = nodes, port, user
-        self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(client_key.decode()))
+        self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = paramiko.HostKeys()
-        for line in known_hosts.splitlines():
+        for line in keys.known_hosts.splitlines():
             entry = paramiko.hostkeys.HostKeyEntry.from_line(line) if line.strip() else None
             if entry and entry.key:
                 for name in entry.hostnames:
@@ -104,10 +106,7 @@ class RollCall:
         self._question, self._on_message, self._waiting = question, on_message, waiting
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self.sessions: dict[int, Session] = {}
-        self._complete = asyncio.Event()
-        self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._callers: list[asyncio.Task[None]] = []
-        self._why: dict[str, str] = {}
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # all are there, or one can't be
 
     async def gather(self, own: Attendance, limit: float) -> Roster:
         """Everyone's answer, in rank order, once all are there.
@@ -117,19 +116,18 @@ class RollCall:
         """
         for node in self._nodes:
             self._waiting.update(node.host, "not called yet")
-        self._callers = [asyncio.create_task(self._keep_calling(node)) for node in self._nodes]
-        complete = asyncio.create_task(self._complete.wait())
-        done, _ = await asyncio.wait({complete, self._fatal}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*self._callers, complete):
-            task.cancel()
-        if self._fatal in done:
-            self._fatal.result()
-        if not done:
-            raise self._unavailable(limit)
+        callers = [asyncio.create_task(self._keep_calling(node)) for node in self._nodes]
+        try:
+            await asyncio.wait_for(self._done, limit)
+        except asyncio.TimeoutError:
+            raise self._unavailable(limit) from None
+        finally:
+            for caller in callers:
+                caller.cancel()
         answers = {rank: session.attendance for rank, session in self.sessions.items()}
         return Roster(tuple(answer for _, answer in sorted({own.rank: own, **answers}.items())))
 
-    def _unavailable(self, limit: float) -> UnavailableError | RefusedError:
+    def _unavailable(self, limit: float) -> UnavailableError:
         missing = self._waiting.missing()
         seen = ", ".join(f"{host} ({state})" for host, state in missing.items())
         what = f"{len(missing)} of {len(self._nodes)} peers did not answer within {limit:.0f}s"
@@ -154,7 +152,7 @@ class RollCall:
                     )
                     return
                 # A peer's coming up sends no event over the network; it can only be asked again.
-                await asyncio.wait({self._fatal}, timeout=pause)
+                await asyncio.wait({self._done}, timeout=pause)
                 pause = min(pause * 1.5, BACKOFF[1])
             except ConfigError as error:
                 self._fail(error)
@@ -164,16 +162,16 @@ class RollCall:
                 self.sessions[node.rank] = session
                 session.listen(self._on_message)
                 self._waiting.update(node.host, "")
-                if len(self.sessions) == len(self._nodes):
-                    self._complete.set()
+                if len(self.sessions) == len(self._nodes) and not self._done.done():
+                    self._done.set_result(None)
                 await session.lost.wait()
-                if not self._complete.is_set():
+                if not self._done.done():
                     del self.sessions[node.rank]
                     self._waiting.update(node.host, "answered, then went away")
 
     def _fail(self, error: Exception) -> None:
-        if not self._fatal.done():
-            self._fatal.set_exception(error)
+        if not self._done.done():
+            self._done.set_exception(error)
 
     def _attempt(self, node: Node) -> Session:
         """One login, in a thread of its own: resolve, connect, prove both keys, start the attendant, ask."""

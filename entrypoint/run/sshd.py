@@ -38,7 +38,9 @@ class Sshd:
             raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
         if not facts.user:
             raise ConfigError(
-                f"ssh needs a user name for uid {facts.uid}", "no entry in /etc/passwd", "run as a user that the image has"
+                f"ssh needs a user name for uid {facts.uid}",
+                "no entry in /etc/passwd",
+                "run as a user that the image has",
             )
         if facts.uid == 0:
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
@@ -79,7 +81,9 @@ class Sshd:
 
     def _failure(self, what: str, seen: str) -> OsError:
         said = "; ".join(list(self._last)[-3:])
-        return OsError(what, f"{seen}{': ' + said if said else ''}", f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+        return OsError(
+            what, f"{seen}{': ' + said if said else ''}", f"is port {self._port} free? See ENTRYPOINT_SSH_PORT"
+        )
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with what was seen if sshd ends before `stop`."""

@@ -1,15 +1,15 @@
 """What leader and worker say to each other in their ssh session: one JSON object a line, `kind` first.
 
-    leader -> worker   hello(job, hosts, rank, env, lease, grace)   the roll call's question
-    worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
-                       refuse(what, seen, do)                       or why this can't be one job
-    leader -> worker   start()                                      everyone answered
-                       ping()        <- pong()                      still there
-    worker -> leader   rank(event, rank, value)                     a rank started (pid) or ended (status) there
-                       ended(status, reason)                        its own command ended, for launchers that have one
-                       failed(status, reason)                       it cannot go on (a signal, sshd died)
-    leader -> worker   stop(grace)   <- stopped()                   end your ranks
-                       release(status, reason)                      the job's result; leave with it
+leader -> worker   hello(job, hosts, rank, env, lease, grace)   the roll call's question
+worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
+                   refuse(what, seen, do)                       or why this can't be one job
+leader -> worker   start()                                      everyone answered
+                   ping()        <- pong()                      still there
+worker -> leader   rank(event, rank, value)                     a rank started (pid) or ended (status) there
+                   ended(status, reason)                        its own command ended, for launchers that have one
+                   failed(status, reason)                       it cannot go on (a signal, sshd died)
+leader -> worker   stop(grace)   <- stopped()                   end your ranks
+                   release(status, reason)                      the job's result; leave with it
 """
 
 from __future__ import annotations

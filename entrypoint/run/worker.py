@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
@@ -48,7 +49,7 @@ class Worker(Node):
         waiting = Waiting(self.say, limit, "steps")
         waiting.update(f"{leader.host}'s call", "not called yet")
         names = [
-            asyncio.create_task(resolve(node.address or node.host, lambda state, host=node.host: waiting.update(host, state)))
+            asyncio.create_task(resolve(node.address or node.host, partial(waiting.update, node.host)))
             for node in (leader, own)
         ]
         called = asyncio.create_task(self._called.wait())
@@ -57,9 +58,13 @@ class Worker(Node):
             task.cancel()
         waiting.close()
         if not done:
+            do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
             unresolved = [host for host, state in waiting.missing().items() if state == "no DNS"]
             seen = f"no DNS for {', '.join(unresolved)}" if unresolved else "it never logged in here"
-            self.decide(69, f"{leader.host} did not call within {limit:.0f}s | {seen} | see its log, or set ENTRYPOINT_TIMEOUTS_PEERS")
+            self.decide(
+                69,
+                f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}",
+            )
 
     async def _keep_lease(self) -> None:
         """The leader speaks every third of the lease; a whole one without a word means that it is gone."""
