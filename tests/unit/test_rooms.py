@@ -1,0 +1,228 @@
+"""The walls of the house, held by reading the source: who may import whom, where effects live, what a reader is owed.
+
+Every rule has a control beside it: a made-up module that breaks it, which the same checker must name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "entrypoint"
+
+# Left to right; a room may use itself and those to its left. A module that has no room here fails the test.
+ROOMS = (
+    ("errors", "model"),
+    ("render", "registry", "yamlfile", "fields"),
+    ("platforms", "devices", "launchers", "deploy"),
+    ("spec", "topology", "plan", "show"),
+    ("run",),
+    ("cli", "__main__"),
+)
+ADAPTERS = ROOMS[2]
+EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
+MOST_LINES = 400
+
+Sources = Mapping[str, str]  # path in the package, such as run/keys.py -> its text
+Rule = Callable[[Sources], list[str]]
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "templates" not in path.relative_to(PACKAGE).parts
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The checkers: each gives one line for each breach
+
+
+def module_of(path: str) -> tuple[str, ...]:
+    parts = path.removesuffix(".py").split("/")
+    return tuple(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(sources: Sources) -> Iterator[tuple[str, int, str]]:
+    """Every import, wherever it stands: path, line, dotted name; `from a import b` gives a.b."""
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                yield from ((path, node.lineno, name.name) for name in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (node.module or "")
+                yield from ((path, node.lineno, f"{base}.{name.name}") for name in node.names)
+
+
+def room(name: str) -> int | None:
+    return next((number for number, names in enumerate(ROOMS) if name in names), None)
+
+
+def import_order(sources: Sources) -> list[str]:
+    wrong = []
+    modules = {module_of(path)[0] for path in sources if module_of(path)}
+    for path, line, name in imports(sources):
+        mine, parts = module_of(path), name.split(".")
+        if name.startswith("."):
+            wrong.append(f"{path}:{line}: {name}: write imports in full")
+            continue
+        if parts[0] != "entrypoint" or not mine:
+            continue
+        if len(parts) == 2 and parts[1] not in modules and room(parts[1]) is None:
+            continue  # a name of the package itself, such as __version__
+        here, there = room(mine[0]), room(parts[1])
+        if here is None or there is None:
+            wrong.append(f"{path}:{line}: {mine[0] if here is None else parts[1]} has no room")
+        elif there > here:
+            wrong.append(f"{path}:{line}: {mine[0]} may not use {parts[1]}")
+        elif parts[1] in ADAPTERS and mine[0] in ADAPTERS:
+            shared = parts[1] == mine[0] and len(parts) > 2 and parts[2].startswith("_")
+            if not shared:
+                wrong.append(f"{path}:{line}: an adapter may not use {'.'.join(parts[1:3])}")
+    return wrong
+
+
+def effects(sources: Sources) -> list[str]:
+    return [
+        f"{path}:{line}: {name.split('.')[0]}"
+        for path, line, name in imports(sources)
+        if name.split(".")[0] in EFFECTS and not path.startswith("run/") and path != "cli.py"
+    ]
+
+
+def sleeps(sources: Sources) -> list[str]:
+    wrong = [f"{path}:{line}: {name}" for path, line, name in imports(sources) if name.endswith(".sleep")]
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and node.attr == "sleep":
+                wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+    return wrong
+
+
+def docstrings(sources: Sources) -> list[str]:
+    """Public functions and classes of a module and public methods of its classes need one.
+
+    Free are a class that its module's docstring draws (the error tree), a method whose name says it all to any reader
+    of Python (`close`), a property, and a method that is documented where it is first declared.
+    """
+    trees = {path: ast.parse(text) for path, text in sources.items()}
+    declared = {
+        member.name
+        for tree in trees.values()
+        for owner in tree.body
+        if isinstance(owner, ast.ClassDef)
+        for member in functions(owner)
+        if ast.get_docstring(member)
+    }
+    wrong = []
+    for path, tree in trees.items():
+        drawn = ast.get_docstring(tree)
+        if drawn is None:
+            wrong.append(f"{path}:1: the module")
+        for node in [*functions(tree), *(node for node in tree.body if isinstance(node, ast.ClassDef))]:
+            if not node.name.startswith("_") and not ast.get_docstring(node) and f"- {node.name}" not in (drawn or ""):
+                wrong.append(f"{path}:{node.lineno}: {node.name}")
+        for owner in (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
+            for member in functions(owner):
+                said = member.name.startswith("_") or member.name in {"close", *declared} or member.decorator_list
+                if not said and not ast.get_docstring(member):
+                    wrong.append(f"{path}:{member.lineno}: {owner.name}.{member.name}")
+    return wrong
+
+
+def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def lengths(sources: Sources) -> list[str]:
+    return [
+        f"{path}: {len(text.splitlines())} lines"
+        for path, text in sources.items()
+        if len(text.splitlines()) > MOST_LINES
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The house, and the controls
+
+
+@pytest.mark.parametrize("rule", [import_order, effects, sleeps, docstrings, lengths])
+def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
+    assert len(sources) > 20
+    assert rule(sources) == []
+
+
+def test_every_module_has_a_room(sources: Sources) -> None:
+    assert {module_of(path)[0] for path in sources if module_of(path)} == {name for names in ROOMS for name in names}
+
+
+BREACHES = [
+    (import_order, "model.py", "from entrypoint.spec import load", "model.py:1: model may not use spec"),
+    (import_order, "errors.py", "import entrypoint.render", "errors.py:1: errors may not use render"),
+    (import_order, "spec.py", "from entrypoint.run import keys", "spec.py:1: spec may not use run"),
+    (import_order, "spec.py", "from entrypoint import cli", "spec.py:1: spec may not use cli"),
+    (import_order, "plan.py", "def f():\n    from entrypoint import run", "plan.py:2: plan may not use run"),
+    (import_order, "run/keys.py", "from entrypoint.cli import main", "run/keys.py:1: run may not use cli"),
+    (import_order, "fields.py", "from entrypoint.spec import load", "fields.py:1: fields may not use spec"),
+    (import_order, "render.py", "from entrypoint.launchers import plain", "render.py:1: render may not use launchers"),
+    (import_order, "launchers/a.py", "from entrypoint import plan", "launchers/a.py:1: launchers may not use plan"),
+    (
+        import_order,
+        "launchers/a.py",
+        "from entrypoint.launchers.plain import plan",
+        "launchers/a.py:1: an adapter may not use launchers.plain",
+    ),
+    (
+        import_order,
+        "launchers/a.py",
+        "from entrypoint.devices import _gpu",
+        "launchers/a.py:1: an adapter may not use devices._gpu",
+    ),
+    (import_order, "spec.py", "from entrypoint.attic import x", "spec.py:1: attic has no room"),
+    (import_order, "attic.py", "from entrypoint.model import Facts", "attic.py:1: attic has no room"),
+    (import_order, "spec.py", "from . import run", "spec.py:1: ..run: write imports in full"),
+    *(
+        (effects, "spec.py", f"import {name}", f"spec.py:1: {name}")
+        for name in ("os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko")
+    ),
+    (effects, "platforms/local.py", "from os.path import join", "platforms/local.py:1: os"),
+    (effects, "plan.py", "def f():\n    import time as clock", "plan.py:2: time"),
+    (sleeps, "run/node.py", "import time\ntime.sleep(1)", "run/node.py:2: time.sleep"),
+    (sleeps, "run/node.py", "async def f():\n    await asyncio.sleep(0)", "run/node.py:2: asyncio.sleep"),
+    (sleeps, "run/node.py", "from time import sleep as rest", "run/node.py:1: time.sleep"),
+    (docstrings, "spec.py", "x = 1", "spec.py:1: the module"),
+    (docstrings, "spec.py", '"""M."""\ndef load(): ...', "spec.py:2: load"),
+    (docstrings, "spec.py", '"""M."""\nasync def load(): ...', "spec.py:2: load"),
+    (docstrings, "spec.py", '"""M."""\nclass Spec: ...', "spec.py:2: Spec"),
+    (docstrings, "spec.py", '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...', "spec.py:4: Spec.load"),
+    (lengths, "spec.py", "x = 1\n" * 401, "spec.py: 401 lines"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
+def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
+    assert rule({path: text}) == [breach]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (import_order, "launchers/a.py", "from entrypoint.launchers._torch import common"),
+        (import_order, "launchers/a.py", "from entrypoint import __version__\nfrom entrypoint.render import render"),
+        (import_order, "topology.py", "from entrypoint.spec import check_host"),
+        (import_order, "cli.py", "def f():\n    from entrypoint.run.execute import execute"),
+        (effects, "run/keys.py", "import os, time"),
+        (effects, "cli.py", "import os"),
+        (effects, "spec.py", "import osmosis"),
+        (sleeps, "run/node.py", "event.wait()  # never time.sleep"),
+        (docstrings, "errors.py", '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...'),
+        (lengths, "spec.py", "x = 1\n" * 400),
+    ],
+)
+def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:
+    assert rule({path: text}) == []
