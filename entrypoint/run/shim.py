@@ -10,6 +10,7 @@ import sys
 
 
 def main(path: str) -> None:
+    """Pass bytes both ways between standard streams and the socket at `path`, until either side is gone."""
     peer = socket.socket(socket.AF_UNIX)
     peer.connect(path)
     routes = {0: peer.fileno(), peer.fileno(): 1}
