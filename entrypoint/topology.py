@@ -15,7 +15,7 @@ _RUN_DIR_BYTES = 90
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     """Where every process of the job runs, seen from this node. A value of the spec wins over the platform's.
 
-    Raises ConfigError when the index of this node is unknown among many, or a host name can't be one.
+    Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host name can't be one.
     """
     origins: dict[str, Source] = {}
     hosts = _hosts(spec, facts, site, origins)
@@ -37,6 +37,8 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
     if spec.hosts:
         origins["hosts"] = spec.source("hosts")
         given: tuple[str, ...] = spec.hosts
+    elif "hosts" in site.unknown:
+        raise ConfigError(*site.unknown["hosts"])
     elif site.hosts:
         origins["hosts"] = Source("platform", site.origins.get("hosts", site.platform))
         given = site.hosts
@@ -67,14 +69,17 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
 def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
     if spec.node_rank is not None:
         rank, origin = spec.node_rank, spec.source("node_rank")
-    elif site.index is not None:
-        rank, origin = site.index, Source("platform", site.origins.get("node_rank", site.platform))
     elif len(names) == 1:
         return 0
+    elif site.index is not None:
+        rank, origin = site.index, Source("platform", site.origins.get("node_rank", site.platform))
+    elif "node_rank" in site.unknown:
+        raise ConfigError(*site.unknown["node_rank"])
     else:
-        # Whole names, or whole first labels: worker-1 must not be taken for worker-10.
-        mine = {facts.hostname, facts.hostname.split(".")[0]} - {""}
-        found = [rank for rank, name in enumerate(names) if name in mine or name.split(".")[0] in mine]
+        # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
+        label = facts.hostname.split(".")[0]
+        found = [rank for rank, name in enumerate(names) if name == facts.hostname]
+        found = found or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
         if len(found) != 1:
             raise ConfigError(
                 f"which of the {len(names)} nodes is this one? No index was given",

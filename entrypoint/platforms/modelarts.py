@@ -24,52 +24,43 @@ def matches(facts: Facts) -> bool:
 def site(facts: Facts) -> Site:
     """The hosts, this node's index and the accelerators of each node, as the platform's variables give them.
 
-    Raises ConfigError when a variable is not the number it has to be, when the hosts are not as many as said, or when
-    there are many hosts and no index.
+    Raises ConfigError when a variable is not the number it has to be.
     """
     env = facts.env
     origins: dict[str, str] = {}
-    count = _number(env, "MA_NUM_HOSTS")
-    hosts = _hosts(env, count, origins)
-    if count is not None and hosts and len(hosts) != count:
-        raise ConfigError(
-            "the platform names another number of hosts than it counts",
-            f"{origins['hosts']} has {len(hosts)}, MA_NUM_HOSTS is {count}",
-            "set ENTRYPOINT_HOSTS to the right list",
-        )
-    index = None
-    for name in _INDEX:
-        index = _number(env, name)
-        if index is not None:
-            origins["node_rank"] = name
-            break
-    if index is None and len(hosts) > 1:
-        raise ConfigError(
-            f"the platform gives {len(hosts)} hosts and no index of this one",
-            f"{', '.join(_INDEX)} are unset",
-            "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
-        )
+    unknown: dict[str, tuple[str, str, str]] = {}
+    hosts = _hosts(env, origins, unknown)
+    index = _index(env, hosts, origins, unknown)
     # 0 is the documented default of a CPU flavour, not a count of processes.
     cards = _number(env, "MA_NUM_GPUS") or None
-    if cards:
-        origins["slots"] = "MA_NUM_GPUS"
+    origins["slots"] = "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0"
     job = env.get("MA_VJ_NAME") or None
     if job:
         origins["name"] = "MA_VJ_NAME"
     return Site(
         platform="modelarts",
         hosts=hosts,
-        # One host and no index, or one host and whatever the platform calls meaningless there, is node 0.
-        index=index if len(hosts) > 1 else 0,
+        index=index,
         slots=cards or 1,
         job=job,
         hostname=facts.hostname,
-        origins={"slots": "MA_NUM_GPUS is empty or 0", **origins},
+        origins=origins,
+        unknown=unknown,
     )
 
 
-def _hosts(env: Mapping[str, str], count: int | None, origins: dict[str, str]) -> tuple[str, ...]:
+def _hosts(
+    env: Mapping[str, str], origins: dict[str, str], unknown: dict[str, tuple[str, str, str]]
+) -> tuple[str, ...]:
+    count = _number(env, "MA_NUM_HOSTS")
     listed = tuple(host.strip() for host in env.get("VC_WORKER_HOSTS", "").split(",") if host.strip())
+    if listed and count is not None and len(listed) != count:
+        unknown["hosts"] = (
+            "the platform names another number of hosts than it counts",
+            f"VC_WORKER_HOSTS has {len(listed)}, MA_NUM_HOSTS is {count}",
+            "set ENTRYPOINT_HOSTS to the right list",
+        )
+        return ()
     if listed:
         origins["hosts"] = "VC_WORKER_HOSTS"
         return listed
@@ -77,13 +68,36 @@ def _hosts(env: Mapping[str, str], count: int | None, origins: dict[str, str]) -
         return ()
     job, task = env.get("MA_VJ_NAME"), env.get("MA_TASK_NAME") or "worker"
     if not job:
-        raise ConfigError(
+        unknown["hosts"] = (
             f"MA_NUM_HOSTS is {count} and nothing names the hosts",
             "VC_WORKER_HOSTS and MA_VJ_NAME are unset",
             "set ENTRYPOINT_HOSTS",
         )
+        return ()
     origins["hosts"] = "MA_VJ_NAME"
     return tuple(f"{job}-{task}-{index}.{job}" for index in range(count))
+
+
+def _index(
+    env: Mapping[str, str],
+    hosts: tuple[str, ...],
+    origins: dict[str, str],
+    unknown: dict[str, tuple[str, str, str]],
+) -> int | None:
+    if len(hosts) == 1:
+        return 0  # there the platform calls its own variable meaningless
+    for name in _INDEX:
+        index = _number(env, name)
+        if index is not None:
+            origins["node_rank"] = name
+            return index
+    if hosts:
+        unknown["node_rank"] = (
+            f"the platform gives {len(hosts)} hosts and no index of this one",
+            f"{', '.join(_INDEX)} are unset",
+            "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
+        )
+    return None  # without hosts too: the spec may name many, and they can't all be node 0
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:

@@ -34,6 +34,7 @@ class Node:
         self.launcher = ""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
+        process.adopt_orphans()
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import errno
 import os
+import shutil
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.model import Outcome
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 def exit_status(returncode: int) -> int:
@@ -35,9 +41,26 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     )
 
 
+def adopt_orphans() -> None:
+    """Have what daemonizes below us (Open MPI's orted does) become our child, so that the sweep finds it (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def mortal(argv: Sequence[str]) -> list[str]:
+    """The command, ended by the kernel when this process dies, where util-linux's setpriv is there to ask for that."""
+    return [*_DIES_WITH_US, *argv] if shutil.which(_DIES_WITH_US[0]) else list(argv)
+
+
 async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
-    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone."""
-    return await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, start_new_session=True)
+    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
+
+    Raises OSError when it is not there or cannot be executed.
+    """
+    program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
+    if shutil.which(program, path=env.get("PATH")) is None:
+        kind = errno.EACCES if os.path.exists(program) else errno.ENOENT
+        raise OSError(kind, os.strerror(kind), argv[0])
+    return await asyncio.create_subprocess_exec(*mortal(argv), env=env, cwd=cwd, start_new_session=True)
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:

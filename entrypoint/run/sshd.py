@@ -12,6 +12,7 @@ from pathlib import Path
 
 from entrypoint.errors import ConfigError, OsError
 from entrypoint.model import Facts
+from entrypoint.run.process import mortal
 
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 
@@ -46,9 +47,12 @@ class Sshd:
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
-            program, "-D", "-e", "-f", str(config), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            *mortal([program, "-D", "-e", "-f", str(config)]),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
         sshd = cls(process, port)
         try:
             await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)

@@ -1,0 +1,16 @@
+"""torch.distributed.launch, torchrun's predecessor: every node starts its own part, worker-0 is the master."""
+
+from __future__ import annotations
+
+from entrypoint.launchers import _torch
+from entrypoint.model import File, JobSpec, Launch, Roster, Topology
+
+
+def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+    """torchlaunch.sh on every node, with the command's words as its arguments."""
+    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700), {})
+
+
+def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+    """What `entrypoint render` writes for this launcher."""
+    return (_torch.script(spec, topology, "torchlaunch", origin, 0o755),)

@@ -1,0 +1,133 @@
+"""Nodes of one job on this machine: real entrypoints, each with its own sshd on its own loopback address."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+SECRET = "loopback-tests-0123456789abcdef"
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Look until the condition holds; fail with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds}s"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what a platform or a developer may have set for us."""
+    ours = ("ENTRYPOINT_", "MA_", "VC_", "VK_", "MY_", "OPENMPI_", "OMPI_", "SSHD_PORT", "TUNE_ENV_FILE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+class Cluster:
+    """`start` nodes, then look at what they print and how they end. `close` leaves nothing behind."""
+
+    def __init__(self, folder: Path, nodes: int, slots: int = 2) -> None:
+        self.folder, self.nodes, self.slots = folder, nodes, slots
+        self.port = free_port()
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.ended_at: dict[int, float] = {}
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"node-{rank}=127.0.0.{rank + 2}" for rank in range(self.nodes))
+
+    def environment(self, rank: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {
+            **clean_environment(),
+            "ENTRYPOINT_HOSTS": self.hosts,
+            "ENTRYPOINT_NODE_RANK": str(rank),
+            "ENTRYPOINT_SLOTS": str(self.slots),
+            "ENTRYPOINT_SSH_PORT": str(self.port),
+            "ENTRYPOINT_SECRET": SECRET,
+            "ENTRYPOINT_RUN_DIR": str(self.run_dir(rank)),
+            "ENTRYPOINT_TIMEOUTS_PEERS": "30",
+            "NODE": str(rank),
+            **(extra or {}),
+        }
+
+    def run_dir(self, rank: int) -> Path:
+        return self.folder / f"n{rank}"
+
+    def start(self, rank: int, *command: str, env: Mapping[str, str] | None = None, argv: tuple[str, ...] = ()) -> None:
+        out, err = ((self.folder / f"{name}-{rank}").open("wb") for name in ("out", "err"))
+        self.processes[rank] = subprocess.Popen(
+            argv or [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command],
+            env={name: value for name, value in self.environment(rank, env).items() if value != "(unset)"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        out.close()
+        err.close()
+
+    def start_all(self, *command: str, env: Mapping[str, str] | None = None) -> None:
+        # The leader last or first must make no difference; the workers first is what a platform usually does.
+        for rank in reversed(range(self.nodes)):
+            self.start(rank, *command, env=env)
+
+    def out(self, rank: int = 0) -> str:
+        return (self.folder / f"out-{rank}").read_text(errors="replace")
+
+    def err(self, rank: int = 0) -> str:
+        return (self.folder / f"err-{rank}").read_text(errors="replace")
+
+    def both(self) -> str:
+        return "\n".join(f"--- node {rank}\n{self.out(rank)}{self.err(rank)}" for rank in self.processes)
+
+    def signal(self, rank: int, signum: int) -> None:
+        self.processes[rank].send_signal(signum)
+
+    def ends(self, seconds: float = 40.0) -> dict[int, int]:
+        """Exit status of every node; `ended_at` has the time of each."""
+        deadline = time.monotonic() + seconds
+        while len(self.ended_at) < len(self.processes):
+            for rank, process in self.processes.items():
+                if rank not in self.ended_at and process.poll() is not None:
+                    self.ended_at[rank] = time.monotonic()
+            assert time.monotonic() < deadline, f"still running after {seconds}s:\n{self.both()}"
+            time.sleep(0.01)
+        return {rank: process.returncode for rank, process in sorted(self.processes.items())}
+
+    def survivors(self) -> list[str]:
+        """Processes that still carry this cluster's run directories in their environment."""
+        mark = os.fsencode(self.folder)
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if mark in (entry / "environ").read_bytes():
+                        found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                except OSError:
+                    continue
+        return found
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if os.fsencode(self.folder) in (entry / "environ").read_bytes():
+                        os.kill(int(entry.name), signal.SIGKILL)
+                except OSError:
+                    continue

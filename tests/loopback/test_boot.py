@@ -1,0 +1,207 @@
+"""A real multi-node boot without containers: sshd, roll call, mpirun, placement, values, keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import SECRET, Cluster, clean_environment, until
+
+Make = Callable[..., Cluster]
+
+WHERE = 'echo "rank $OMPI_COMM_WORLD_RANK node $NODE"'
+
+
+def placed(cluster: Cluster) -> list[tuple[int, int]]:
+    return sorted((int(rank), int(node)) for rank, node in re.findall(r"^rank (\d+) node (\d+)$", cluster.out(0), re.M))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_ranks_land_on_every_node_whoever_starts_first(cluster: Make, order: tuple[int, ...]) -> None:
+    job = cluster(3)
+    for rank in order:
+        job.start(rank, "sh", "-c", WHERE)
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
+    assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
+    assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
+    assert job.survivors() == []
+    assert [path.name for path in job.folder.iterdir() if path.is_dir()] == []
+
+
+def test_a_second_start_in_the_same_run_directories(cluster: Make) -> None:
+    job = cluster(2)
+    for _ in range(2):
+        job.processes.clear()
+        job.ended_at.clear()
+        job.start_all("sh", "-c", WHERE)
+        assert job.ends() == {0: 0, 1: 0}, job.both()
+        assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1)]
+
+
+def test_unequal_slots_are_what_each_node_says(cluster: Make) -> None:
+    job = cluster(2)
+    job.start(1, "sh", "-c", WHERE, env={"ENTRYPOINT_SLOTS": "3"})
+    job.start(0, "sh", "-c", WHERE, env={"ENTRYPOINT_SLOTS": "1"})
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert placed(job) == [(0, 0), (1, 1), (2, 1), (3, 1)]
+
+
+DUMP = """
+import json, os, sys
+rank = os.environ["OMPI_COMM_WORLD_RANK"]
+environment = {name.decode("latin1"): value.decode("latin1") for name, value in os.environb.items()}
+arguments = [os.fsencode(word).decode("latin1") for word in sys.argv[2:]]
+with open(os.path.join(sys.argv[1], "rank-" + rank), "w") as file:
+    json.dump({"env": environment, "argv": arguments, "cwd": os.getcwd()}, file)
+"""
+
+HOSTILE = {
+    "SPACES": "  two  words ",
+    "QUOTES": """it's "so" `x` \\ """,
+    "DOLLAR": "$HOME ${PATH} $(id) $$",
+    "SEMICOLON": "a; b && c | d > e",
+    "NEWLINE": "one\ntwo\n\n three\n",
+    "BASE64": "c2VjcmV0Cg==",
+    "JSON": '[{"url": "obs://b/k", "n": 1, "t": "a b"}]',
+    "JINJA": "{{ x }} {% y %}",
+    "UNICODE": "\u5b57 \U0001f600 \udcff",  # the last is a byte that is no UTF-8
+    "LONG": "x" * 100_000,
+    "EMPTY": "",
+    "STAR": "* ? [a-z] ~ !",
+    "-odd.name%": "kept too",
+    "UID": "4711",
+}
+ARGUMENTS = [
+    "--a b",
+    "it's",
+    '"',
+    "$HOME",
+    ";",
+    "a\nb",
+    "x=",
+    '{"k": [1, "v w"]}',
+    "",
+    "-",
+    "--",
+    "-x",
+    "*",
+    "y" * 50_000,
+]
+
+
+def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node(cluster: Make) -> None:
+    job = cluster(2)
+    (job.folder / "dump.py").write_text(DUMP)
+    spec = job.folder / "job.yaml"
+    spec.write_text(json.dumps({"env": {"FROM_SPEC": 'it\'s "$HOME";\nline two =', "ALSO": "{{ x }}"}}))
+    command = [sys.executable, "dump.py", str(job.folder), *ARGUMENTS]
+    for rank in (1, 0):
+        own = {**HOSTILE, "MA_CURRENT_IP": f"10.0.0.{rank}", "VC_TASK_INDEX": str(rank), "ONLY_HERE": f"node {rank}"}
+        # The spec lies on worker-0 alone: its env has to travel.
+        own |= {"ENTRYPOINT_SPEC": str(spec)} if rank == 0 else {}
+        job.start(rank, *command, env=own)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    for rank in range(4):
+        seen = json.loads((job.folder / f"rank-{rank}").read_text())
+        node = rank // 2
+        for name, value in HOSTILE.items():
+            assert seen["env"][name] == os.fsencode(value).decode("latin1"), name
+        assert seen["argv"] == [os.fsencode(word).decode("latin1") for word in ARGUMENTS]
+        assert seen["env"]["MA_CURRENT_IP"] == f"10.0.0.{node}"
+        assert seen["env"]["VC_TASK_INDEX"] == str(node)
+        assert seen["env"]["ONLY_HERE"] == f"node {node}"
+        assert seen["env"]["FROM_SPEC"] == 'it\'s "$HOME";\nline two ='
+        assert seen["env"]["ALSO"] == "{{ x }}"
+        assert seen["env"]["OMPI_COMM_WORLD_SIZE"] == "4"
+        assert seen["cwd"] == str(job.folder)
+        assert SECRET not in json.dumps(seen)
+
+
+def test_what_dash_x_sets_by_value_wins_and_what_it_forwards_does_not(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    show = 'echo "node $NODE: $SET $FORWARDED $NCCL_DEBUG"'
+    job.start(1, "sh", "-c", show, env={"SET": "own", "FORWARDED": "own1", "NCCL_DEBUG": "WARN"})
+    leader = {"SET": "own", "FORWARDED": "own0", "OPENMPI_X_ARGS": "-x SET=asked -x FORWARDED"}
+    job.start(0, "sh", "-c", show, env=leader)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert sorted(job.out(0).splitlines()) == ["node 0: asked own0 ", "node 1: asked own1 WARN"]
+
+
+def test_plan_is_what_run_does(cluster: Make) -> None:
+    job = cluster(2)
+    (job.folder / "go").unlink(missing_ok=True)
+    command = ["sh", "-c", "echo up; while ! [ -e go ]; do sleep 0.1; done"]
+    argv = [sys.executable, "-m", "entrypoint", "plan", "--launcher", "mpirun", "--json", "--", *command]
+    planned = [
+        json.loads(
+            subprocess.run(argv, env=job.environment(rank), cwd=job.folder, capture_output=True, check=True).stdout
+        )
+        for rank in range(2)
+    ]
+    assert not job.run_dir(0).exists(), "plan wrote something"
+    job.start_all(*command)
+    until(lambda: job.out(0).count("up") == 4, 20, "four ranks")
+    for rank, plan in enumerate(planned):
+        written = {path.name: path for path in job.run_dir(rank).iterdir()}
+        for file in plan["files"]:
+            path = written.pop(file["name"])
+            assert f"{path.stat().st_mode & 0o7777:04o}" == file["mode"], file["name"]
+            if "text" in file:
+                # What only the roll call can know is the address of a peer; here the user fixed it.
+                assert path.read_text() == file["text"], file["name"]
+        assert set(written) == {"lock", "ranks", "attend", "attend.sock"}, "run wrote what plan did not name"
+    launcher = next(
+        Path(f"/proc/{child}")
+        for child in Path(f"/proc/{job.processes[0].pid}/task/{job.processes[0].pid}/children").read_text().split()
+        if b"mpirun" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
+    environment = dict(
+        entry.split("=", 1)
+        for entry in (launcher / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        if entry
+    )
+    for variable in planned[0]["env"] + planned[0]["command_env"]:
+        if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
+            assert environment[variable["name"]] == variable["value"], variable["name"]
+    line = (launcher / "cmdline").read_bytes().decode().split("\0")
+    assert line[-len(command) - 1 : -1] == command
+    assert planned[1]["command"] is None
+    (job.folder / "go").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
+    job = cluster(2)
+    bin_dir = job.folder / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "entrypoint").write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
+    (bin_dir / "entrypoint").chmod(0o755)
+    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder)]
+    subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
+    for rank in (1, 0):
+        # Only what ModelArts sets, and the secret: names come from no DNS here, so the hosts are addresses.
+        env = {
+            **dict.fromkeys(
+                ["ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)"
+            ),
+            "PATH": f"{bin_dir}:{os.environ['PATH']}",
+            "MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir",
+            "MA_NUM_HOSTS": "2",
+            "MA_NUM_GPUS": "2",
+            "VC_WORKER_HOSTS": "127.0.0.2,127.0.0.3",
+            "VC_TASK_INDEX": str(rank),
+            "MY_SSHD_PORT": str(job.port),
+            # two nodes on one machine cannot both listen on every address
+            "ENTRYPOINT_HOSTS": "127.0.0.2=127.0.0.2,127.0.0.3=127.0.0.3",
+        }
+        job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1)]

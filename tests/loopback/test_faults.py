@@ -1,0 +1,171 @@
+"""What goes wrong, and what every node makes of it: one verdict, the right status, nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+Make = Callable[..., Cluster]
+
+# Says that it is up, saves when it is told to stop, and needs a second for it.
+SAVES = 'trap "sleep 1; echo saved $OMPI_COMM_WORLD_RANK; exit 0" TERM; echo up; while :; do sleep 0.1; done'
+STUBBORN = 'trap "" TERM; echo up; while :; do sleep 0.1; done'
+
+
+def all_up(job: Cluster) -> None:
+    until(lambda: job.out(0).count("up") == job.nodes * job.slots, 30, "every rank up")
+
+
+def spread(job: Cluster) -> float:
+    return max(job.ended_at.values()) - min(job.ended_at.values())
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "words"),
+    [
+        ("exit 7", 7, "rank 3 on node-1 exited with 7"),
+        ("kill -9 $$", 137, "rank 3 on node-1 was ended by SIGKILL (137)"),
+        ("kill -11 $$", 139, "rank 3 on node-1 was ended by SIGSEGV (139)"),
+    ],
+)
+def test_the_first_failing_rank_is_the_job_s_result_on_every_node(
+    cluster: Make, program: str, status: int, words: str
+) -> None:
+    job = cluster(3)
+    # the inner shell is the program, so that it can be killed without its wrapper
+    job.start_all("sh", "-c", f"sh -c '[ $OMPI_COMM_WORLD_RANK = 3 ] || sleep 60; {program}'; exit $?")
+    assert job.ends() == {0: status, 1: status, 2: status}, job.both()
+    assert all(words in job.err(rank) for rank in range(3)), job.both()
+    assert spread(job) < 2
+    assert job.survivors() == []
+
+
+def test_a_worker_that_is_killed_stops_the_job_with_75(cluster: Make) -> None:
+    job = cluster(3)
+    job.start_all("sh", "-c", SAVES)
+    all_up(job)
+    job.signal(2, signal.SIGKILL)
+    killed = time.monotonic()
+    statuses = job.ends()
+    assert statuses == {0: 75, 1: 75, 2: -9}, job.both()
+    assert "node-2 is lost" in job.err(0)
+    assert "node-2 is lost" in job.err(1)
+    assert max(job.ended_at.values()) - killed < 5
+
+
+def test_workers_leave_with_75_when_the_leader_is_killed(cluster: Make) -> None:
+    job = cluster(3)
+    job.start_all("sh", "-c", SAVES)
+    all_up(job)
+    job.signal(0, signal.SIGKILL)
+    killed = time.monotonic()
+    assert job.ends() == {0: -9, 1: 75, 2: 75}, job.both()
+    assert "node-0 is lost" in job.err(1)
+    assert max(job.ended_at.values()) - killed < 5
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, node: int) -> None:
+    job = cluster(2)
+    job.start_all("sh", "-c", SAVES)
+    all_up(job)
+    job.signal(node, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [f"saved {rank}" for rank in range(4)]
+    assert job.survivors() == []
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(cluster: Make) -> None:
+    job = cluster(2)
+    job.start_all("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "2"})
+    all_up(job)
+    job.signal(0, signal.SIGTERM)
+    asked = time.monotonic()
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert 2 <= max(job.ended_at.values()) - asked < 7
+    assert job.survivors() == []
+
+
+def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make) -> None:
+    job = cluster(2)
+    job.start_all("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"})
+    all_up(job)
+    job.signal(0, signal.SIGTERM)
+    until(lambda: "SIGTERM: stopping" in job.err(0), 5, "the first signal heard")
+    job.signal(0, signal.SIGTERM)
+    asked = time.monotonic()
+    assert job.ends(20) == {0: 143, 1: 143}, job.both()
+    assert max(job.ended_at.values()) - asked < 7
+
+
+def test_missing_peers_are_all_named_at_the_deadline_and_the_others_leave(cluster: Make) -> None:
+    job = cluster(4)
+    job.start(2, "hostname")
+    job.start(0, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"})
+    begun = time.monotonic()
+    assert job.ends(20) == {0: 69, 2: 69}, job.both()
+    assert "2 of 3 peers did not answer within 4s | node-1 (refused), node-3 (refused)" in job.err(0)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_worker_whose_leader_never_comes_leaves_at_the_deadline(cluster: Make) -> None:
+    job = cluster(2)
+    job.start(1, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "2"})
+    assert job.ends(20) == {1: 69}
+    assert "node-0 did not call within 2s | it never logged in here" in job.err(1)
+
+
+def test_a_name_without_dns_is_named(cluster: Make) -> None:
+    job = cluster(2)
+    hosts = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,no-such-host.invalid", "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
+    job.start(0, "hostname", env=hosts)
+    assert job.ends(20) == {0: 69}
+    assert "no-such-host.invalid (no DNS)" in job.err(0)
+
+
+def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
+    job = cluster(2)
+    job.start(1, "hostname", env={"ENTRYPOINT_SECRET": "another-secret-0123456789", "ENTRYPOINT_TIMEOUTS_PEERS": "25"})
+    job.start(0, "hostname")
+    until(lambda: 0 in job.processes and job.processes[0].poll() is not None, 25, "the leader's verdict")
+    assert job.processes[0].returncode == 77, job.both()
+    assert "node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
+
+
+def test_without_a_secret_nothing_starts(cluster: Make) -> None:
+    job = cluster(2)
+    job.start(0, "hostname", env={"ENTRYPOINT_SECRET": "(unset)"})
+    assert job.ends(10) == {0: 78}
+    assert "no secret and no key files | give all nodes one ENTRYPOINT_SECRET" in job.err(0)
+
+
+def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
+    job = cluster(2)
+    job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
+    job.start(0, "hostname")
+    assert job.ends(20) == {0: 78, 1: 78}, job.both()
+    assert "the nodes disagree on hosts | other, node-1 here, node-0, node-1 on other" in job.err(1)
+
+
+def test_a_program_that_is_not_there(cluster: Make) -> None:
+    job = cluster(2)
+    job.start_all("no-such-program")
+    assert job.ends(20) == {0: 127, 1: 127}, job.both()
+
+
+def test_a_worker_that_comes_again_before_the_roll_call_is_complete_is_taken(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    job.start(0, "sh", "-c", "echo node $NODE")
+    job.start(1, "sh", "-c", "echo node $NODE")
+    until(lambda: (job.run_dir(1) / "rank.sh").exists(), 15, "node-1 called")
+    job.signal(1, signal.SIGKILL)
+    job.processes.pop(1).wait()
+    job.start(1, "sh", "-c", "echo node $NODE", env={"ENTRYPOINT_RUN_DIR": str(job.folder / "again")})
+    job.start(2, "sh", "-c", "echo node $NODE")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert sorted(job.out(0).split("\n"))[1:] == ["node 0", "node 1", "node 2"]
