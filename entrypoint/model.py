@@ -46,8 +46,8 @@ class Site:
     job: str | None = None
     hostname: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)  # field of JobSpec -> variable it came from
-    # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what to do. An error only
-    # where the spec does not say it either: what the error asks the user to set must cure it.
+    # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what to do. An error
+    # only where the spec does not say it either: what the error asks the user to set must cure it.
     unknown: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
 
 

@@ -14,6 +14,7 @@ from entrypoint.model import Facts, Site
 # Users cannot set MA_* variables there, so any of these is the platform's own word.
 _MARKS = ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS")
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
+_Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
 
 def matches(facts: Facts) -> bool:
@@ -28,7 +29,7 @@ def site(facts: Facts) -> Site:
     """
     env = facts.env
     origins: dict[str, str] = {}
-    unknown: dict[str, tuple[str, str, str]] = {}
+    unknown: _Unknown = {}
     hosts = _hosts(env, origins, unknown)
     index = _index(env, hosts, origins, unknown)
     # 0 is the documented default of a CPU flavour, not a count of processes.
@@ -49,9 +50,7 @@ def site(facts: Facts) -> Site:
     )
 
 
-def _hosts(
-    env: Mapping[str, str], origins: dict[str, str], unknown: dict[str, tuple[str, str, str]]
-) -> tuple[str, ...]:
+def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[str, ...]:
     count = _number(env, "MA_NUM_HOSTS")
     listed = tuple(host.strip() for host in env.get("VC_WORKER_HOSTS", "").split(",") if host.strip())
     if listed and count is not None and len(listed) != count:
@@ -78,12 +77,7 @@ def _hosts(
     return tuple(f"{job}-{task}-{index}.{job}" for index in range(count))
 
 
-def _index(
-    env: Mapping[str, str],
-    hosts: tuple[str, ...],
-    origins: dict[str, str],
-    unknown: dict[str, tuple[str, str, str]],
-) -> int | None:
+def _index(env: Mapping[str, str], hosts: tuple[str, ...], origins: dict[str, str], unknown: _Unknown) -> int | None:
     if len(hosts) == 1:
         return 0  # there the platform calls its own variable meaningless
     for name in _INDEX:
