@@ -1,0 +1,33 @@
+"""Devices: each folder tests/devices/<name>/<case> holds a container's facts and the Device that they are.
+
+expect.yaml: `chosen` (what is recognised; the folder's device where not given), and either the fields of the Device,
+all of them but those that have their default, or `error` with its exact text and `status`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import ROOT, chosen, collect, read_expected, read_facts
+
+from entrypoint import registry
+from entrypoint.errors import ConfigError
+from entrypoint.model import Device
+
+
+@pytest.mark.parametrize(("name", "folder"), collect("devices"))
+def test_case(name: str, folder: Path) -> None:
+    facts, expected = read_facts(folder), read_expected(folder)
+    assert chosen("devices", facts, "cpu") == expected.pop("chosen", name)
+    device = registry.load("devices", name)
+    if "error" in expected:
+        with pytest.raises(ConfigError) as caught:
+            device.device(facts)
+        assert {"error": str(caught.value), "status": caught.value.status} == expected
+    else:
+        assert device.device(facts) == Device(kind=name, **expected)
+
+
+def test_every_device_has_cases() -> None:
+    assert sorted(folder.name for folder in (ROOT / "devices").iterdir()) == registry.names("devices")

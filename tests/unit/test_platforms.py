@@ -1,0 +1,40 @@
+"""Platforms: each folder tests/platforms/<name>/<case> holds a container's facts and the Site that they are.
+
+expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the fields of the Site,
+all of them but those that have their default, or `error` with its exact text and `status`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import ROOT, chosen, collect, read_expected, read_facts
+
+from entrypoint import registry
+from entrypoint.errors import ConfigError
+from entrypoint.model import Site
+
+
+@pytest.mark.parametrize(("name", "folder"), collect("platforms"))
+def test_case(name: str, folder: Path) -> None:
+    facts, expected = read_facts(folder), read_expected(folder)
+    assert chosen("platforms", facts, "local") == expected.pop("chosen", name)
+    platform = registry.load("platforms", name)
+    if "error" in expected:
+        with pytest.raises(ConfigError) as caught:
+            platform.site(facts)
+        assert {"error": str(caught.value), "status": caught.value.status} == expected
+    else:
+        assert platform.site(facts) == as_site(name, facts.hostname, expected)
+
+
+def as_site(name: str, hostname: str, fields: dict[str, Any]) -> Site:
+    fields["hosts"] = tuple(fields.get("hosts", ()))
+    fields["unknown"] = {field: tuple(error) for field, error in fields.get("unknown", {}).items()}
+    return Site(platform=name, hostname=hostname, **fields)
+
+
+def test_every_platform_has_cases() -> None:
+    assert sorted(folder.name for folder in (ROOT / "platforms").iterdir()) == registry.names("platforms")

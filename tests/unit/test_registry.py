@@ -1,0 +1,120 @@
+"""The registry: a folder's listing is the list of adapters; a name wins, else exactly one must match."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from entrypoint import platforms, registry
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts
+
+PACKAGE = Path(platforms.__file__).parents[1]
+ADAPTER = """
+def matches(facts):
+    return "{mark}" in facts.env
+"""
+
+
+def facts(**env: str) -> Facts:
+    return Facts(env=env, hostname="h", cwd="/", uid=1000, user="u", home="/home/u")
+
+
+@pytest.fixture
+def more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules are platforms too."""
+    monkeypatch.setattr(platforms, "__path__", [*platforms.__path__, str(tmp_path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    importlib.invalidate_caches()
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("entrypoint.platforms."):
+            delattr(platforms, name.rpartition(".")[2])
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
+def test_names_are_the_folder(kind: str) -> None:
+    files = [path.stem for path in (PACKAGE / kind).glob("*.py") if not path.stem.startswith("_")]
+    assert registry.names(kind) == sorted(files)
+    assert files
+
+
+@pytest.mark.parametrize(
+    ("kind", "functions"),
+    [
+        ("platforms", ["matches", "site"]),
+        ("devices", ["matches", "device"]),
+        ("launchers", ["plan", "scripts"]),
+        ("deploy", ["render"]),
+    ],
+)
+def test_every_adapter_keeps_its_promise(kind: str, functions: list[str]) -> None:
+    for name in registry.names(kind):
+        module = registry.load(kind, name)
+        assert [f for f in functions if not callable(getattr(module, f, None))] == [], f"{kind}/{name}"
+
+
+def test_an_adapter_is_one_file_more(more: Path) -> None:
+    before = registry.names("platforms")
+    (more / "zeta.py").write_text(ADAPTER.format(mark="ZETA"))
+    (more / "_shared.py").write_text("")
+    assert registry.names("platforms") == [*before, "zeta"]
+    assert registry.choose("platforms", None, facts(ZETA="1"), "local").__name__ == "entrypoint.platforms.zeta"
+
+
+def test_none_matches() -> None:
+    assert registry.choose("platforms", None, facts(), "local").__name__ == "entrypoint.platforms.local"
+
+
+def test_one_matches() -> None:
+    found = registry.choose("platforms", None, facts(MA_NUM_HOSTS="1"), "local")
+    assert found.__name__ == "entrypoint.platforms.modelarts"
+
+
+def test_the_one_asked_for_wins() -> None:
+    found = registry.choose("platforms", "local", facts(MA_NUM_HOSTS="1"), "local")
+    assert found.__name__ == "entrypoint.platforms.local"
+
+
+def test_two_match(more: Path) -> None:
+    (more / "zeta.py").write_text(ADAPTER.format(mark="ZETA"))
+    with pytest.raises(ConfigError) as caught:
+        registry.choose("platforms", None, facts(ZETA="1", MA_NUM_HOSTS="1"), "local")
+    assert str(caught.value) == (
+        "more than one platform matches this container | modelarts, zeta"
+        " | set platform: in the spec, or ENTRYPOINT_PLATFORM"
+    )
+    assert caught.value.status == 78
+
+
+def test_the_one_asked_for_wins_over_two(more: Path) -> None:
+    (more / "zeta.py").write_text(ADAPTER.format(mark="ZETA"))
+    both = facts(ZETA="1", MA_NUM_HOSTS="1")
+    assert registry.choose("platforms", "zeta", both, "local").__name__ == "entrypoint.platforms.zeta"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("devices", "no such device: abacus | use one of cpu, "),
+        ("platforms", "no such platform: abacus | use one of local, "),
+        ("launchers", "no such launcher: abacus | use one of mpirun, "),
+    ],
+)
+def test_no_such_adapter(kind: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry.load(kind, "abacus")
+    assert str(caught.value).startswith(message)
+    assert caught.value.status == 78
+
+
+@pytest.mark.parametrize("name", ["_torch", "__init__", "../cli", "local.x", ""])
+def test_only_what_is_listed_is_loaded(name: str) -> None:
+    with pytest.raises(ConfigError):
+        registry.load("launchers", name)
