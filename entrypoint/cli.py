@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The `entrypoint` command. Returns its exit status."""
     say = Speaker()
     try:
-        args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+        ours, program = _split(list(sys.argv[1:] if argv is None else argv))
+        args = _parser().parse_args(ours)
+        args.command = program
         return int(args.action(args, say))
     except EntrypointError as error:
         for line in error.lines():
@@ -152,7 +154,7 @@ def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
             given[field.path] = specs.Override(value, field.flags[-1])
     if getattr(args, "env", None):
         given["env"] = specs.Override(args.env, "--env")
-    if getattr(args, "command", None):
+    if args.command:
         given["command"] = specs.Override(args.command, "--")
     return given
 
@@ -171,9 +173,18 @@ def _write(folder: Path, files: Sequence[File]) -> None:
         ) from None
 
 
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and the program's after the first `--`, which argparse would look into."""
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(message, "", f"try: {self.prog} --help")
+        do = "put -- before the program: -- python train.py" if "unrecognized arguments" in message else ""
+        raise UsageError(message, "", do or f"try: {self.prog} --help")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -189,26 +200,22 @@ def _parser() -> argparse.ArgumentParser:
 
     run = _command(commands, "run", "boot this node's part of the job and end with its result", _run)
     _spec_arguments(run)
-    _command_argument(run)
 
     plan = _command(
         commands, "plan", "print what run will do, with the origin of each value; no network, no writes", _plan
     )
     _spec_arguments(plan)
     plan.add_argument("--json", action="store_true", help="as JSON")
-    _command_argument(plan)
 
     render = _command(commands, "render", "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config", _render)
     _spec_arguments(render)
     render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
-    _command_argument(render)
 
     deploy = _command(commands, "deploy", "print the file that another system runs the job from", _deploy)
     deploy.add_argument("target", choices=registry.names("deploy"))
     _spec_arguments(deploy)
     deploy.add_argument("--image", required=True, help="image with the toolkit in it")
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
-    _command_argument(deploy)
 
     _command(commands, "schema", "print the job spec's JSON Schema, for editors", _schema)
     return parser
@@ -237,10 +244,6 @@ def _spec_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env", "-e", action="append", metavar="NAME=VALUE", help="variable for the program, on every node"
     )
-
-
-def _command_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the program and its arguments, after --")
 
 
 def _exit_codes() -> str:

@@ -1,0 +1,49 @@
+"""make smoke: the example's three containers train with Horovod and torch, and end together."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.containers import TREE, Compose, docker, exit_code, finished_at
+
+SPEC = TREE / "examples/horovod/job.yaml"
+
+
+def run(compose: Compose) -> str:
+    log = compose.run("up", "--no-color")
+    print(log)
+    return log
+
+
+def test_three_containers_train_and_end_together(compose: Compose) -> None:
+    compose.render(SPEC)
+    log = run(compose)
+    containers = compose.containers()
+    assert list(containers) == ["worker-0", "worker-1", "worker-2"]
+    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(containers, 0)
+    ends = [finished_at(each) for each in containers.values()]
+    assert max(ends) - min(ends) < 1.0
+    places = re.findall(r"rank (\d) of 6 on (\S+), local rank (\d)", log)
+    assert sorted(places) == [(str(rank), f"worker-{rank // 2}", str(rank % 2)) for rank in range(6)]
+    assert "6 ranks on 3 nodes: worker-0 0-1, worker-1 2-3, worker-2 4-5" in log
+    difference = re.search(r"gradient difference to one process: (\S+) ", log)
+    assert difference, log
+    assert float(difference[1]) <= 1e-5
+    losses = re.search(r"loss (\S+) -> (\S+)", log)
+    assert losses, log
+    assert float(losses[2]) < float(losses[1])
+    running = docker("ps", "-q", "--filter", f"label=com.docker.compose.project={compose.project}")
+    assert running == "", "a container is still running"
+
+
+@pytest.mark.parametrize("status", [7])
+def test_a_program_that_fails_fails_every_container_with_its_status(compose: Compose, status: int) -> None:
+    compose.render(SPEC, "python", "train.py", "--fail", str(status))
+    log = run(compose)
+    containers = compose.containers()
+    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(containers, status), log
+    assert re.search(rf"rank \d on worker-\d exited with {status}", log)
+    ends = [finished_at(each) for each in containers.values()]
+    assert max(ends) - min(ends) < 1.0

@@ -1,0 +1,97 @@
+"""Real containers of the real images: starting them, reading what they say and how they ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+TREE = Path(__file__).resolve().parent.parent
+IMAGE = os.environ.get("ENTRYPOINT_TEST_IMAGE", "entrypoint-gpu:dev")
+
+
+def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
+    """stdout of one docker command; fails with its stderr."""
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=timeout, check=False)
+    assert not check or done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def missing(image: str = IMAGE) -> str | None:
+    """Why container tests can't run here, or None."""
+    try:
+        if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
+            return "no container engine answers; run scripts/setup-engine"
+    except FileNotFoundError:
+        return "no container engine; run scripts/setup-engine"
+    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode != 0:
+        return f"no image {image}; run scripts/build-image"
+    return None
+
+
+def inspect(container: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(docker("inspect", container))[0]
+    return answer
+
+
+def exit_code(container: str) -> int:
+    return int(inspect(container)["State"]["ExitCode"])
+
+
+def _stamp(text: str) -> float:
+    # Nanoseconds, of which Python takes six digits.
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+
+
+def started_at(container: str) -> float:
+    return _stamp(inspect(container)["State"]["StartedAt"])
+
+
+def finished_at(container: str) -> float:
+    return _stamp(inspect(container)["State"]["FinishedAt"])
+
+
+def logs(container: str) -> str:
+    done = subprocess.run(["docker", "logs", container], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+class Compose:
+    """A compose project, from a file that `entrypoint deploy compose` rendered."""
+
+    def __init__(self, folder: Path, project: str) -> None:
+        self.folder, self.project = folder, project
+        self.file = folder / "compose.yaml"
+
+    def render(self, spec: Path, *command: str, image: str = IMAGE) -> None:
+        secret = self.folder / "secret"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o444)  # the container's user is not this one
+        words = ["deploy", "compose", "--spec", str(spec), "--image", image, "--out", str(self.file)]
+        words += ["--", *command] if command else []
+        subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
+
+    def run(self, *words: str, timeout: float = 150) -> str:
+        env = {**os.environ, "ENTRYPOINT_SECRET_FILE": str(self.folder / "secret")}
+        argv = [str(TREE / "scripts/compose"), "-p", self.project, "-f", str(self.file), *words]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+        return done.stdout + done.stderr
+
+    def containers(self) -> dict[str, str]:
+        """Service -> container id."""
+        label = "com.docker.compose"
+        rows = docker(
+            "ps", "-a", "--filter", f"label={label}.project={self.project}",
+            "--format", f'{{{{.Label "{label}.service"}}}} {{{{.ID}}}}',
+        ).split("\n")  # fmt: skip
+        return dict(sorted(row.split() for row in rows if row))
+
+    def down(self) -> None:
+        if self.file.exists():
+            self.run("down", "--timeout", "0", "--volumes")
