@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from entrypoint.errors import ConfigError
 from entrypoint.model import DEFAULT, Device, Facts, JobSpec, Node, Site, Source, Topology
 from entrypoint.spec import check_host
@@ -59,7 +57,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
             ", ".join(bad),
             "shorten the job's name",
         )
-    names = [host for host, _ in hosts]
+    names = [host.lower() for host, _ in hosts]  # DNS knows no case
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
@@ -126,12 +124,3 @@ def _run_dir(spec: JobSpec, facts: Facts, origins: dict[str, Source]) -> str:
             f"give one of at most {_RUN_DIR_BYTES} bytes",
         )
     return run_dir
-
-
-def is_address(text: str) -> bool:
-    """Whether this is an IPv4 or IPv6 address and not a name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
