@@ -1,0 +1,350 @@
+"""Topology: who is in the job, which node this is, and what wins when two sources say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from entrypoint import registry, topology
+from entrypoint.errors import ConfigError, SpecError
+from entrypoint.model import Device, Facts, JobSpec, Node, Site, Source, Topology
+from entrypoint.spec import Override, load
+
+LOCAL = Site("local")
+CPU = Device("cpu", 0, "no accelerator")
+
+
+def facts(hostname: str = "container", **more: Any) -> Facts:
+    plain = {"env": {}, "cwd": "/job", "uid": 1000, "user": "ma-user", "home": "/home/ma-user"}
+    return Facts(hostname=hostname, **{**plain, **more})
+
+
+def build(
+    text: str = "", site: Site = LOCAL, device: Device = CPU, hostname: str = "container", **flags: str
+) -> Topology:
+    spec = load(text, "job.yaml", {}, {path: Override(value, f"--{path}") for path, value in flags.items()})
+    return topology.build(spec, facts(hostname), site, device)
+
+
+def refusal(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        build(*args, **kwargs)
+    assert caught.value.status == 78
+    return str(caught.value)
+
+
+def hosts(*names: str) -> str:
+    return f"hosts: [{', '.join(names)}]"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Nodes
+
+
+def test_nothing_given_is_one_node() -> None:
+    made = build(hostname="3f1c2ad0b1e5")
+    assert made.nodes == (Node(0, "3f1c2ad0b1e5", 1),)
+    assert (made.me, made.is_leader, made.world_size, made.peers) == (0, True, 1, ())
+    assert (made.job, made.platform, made.user) == ("job", "local", "ma-user")
+
+
+def test_no_host_name_at_all() -> None:
+    assert build(hostname="").this.host == "localhost"
+
+
+def test_name_and_address() -> None:
+    made = build(hosts("worker-0=10.0.0.7", "worker-1=fd00::2", "worker-2=node.example", "worker-3"), node_rank="3")
+    assert [(node.host, node.address) for node in made.nodes] == [
+        ("worker-0", "10.0.0.7"),
+        ("worker-1", "fd00::2"),
+        ("worker-2", "node.example"),
+        ("worker-3", None),
+    ]
+
+
+def test_what_each_node_sees() -> None:
+    made = build(hosts("a", "b", "c") + "\nslots: 2", node_rank="1")
+    assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == ("a", "b", ["a", "c"])
+    assert (made.is_leader, made.world_size) == (False, 6)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Which node is this one
+
+
+WORKERS = [f"worker-{number}" for number in range(12)]
+LONG = [f"job-7-worker-{number}.job-7" for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("names", "hostname", "me"),
+    [
+        (WORKERS, "worker-1", 1),
+        (WORKERS, "worker-10", 10),
+        (WORKERS, "worker-11.job-7.svc.cluster.local", 11),
+        (LONG, "job-7-worker-1", 1),
+        (LONG, "job-7-worker-10.job-7", 10),
+        (["node.rack1", "node.rack2"], "node.rack2", 1),  # equal first labels: the whole name decides
+        (["a=10.0.0.1", "b=10.0.0.2"], "b", 1),
+    ],
+)
+def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
+    made = build(hosts(*names), hostname=hostname)
+    assert made.me == me
+    assert made.origins["node_rank"] == Source("default", f"host name {hostname}")
+
+
+@pytest.mark.parametrize(
+    ("names", "hostname", "seen"),
+    [
+        (WORKERS, "worker-12", "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3, ..."),
+        (["worker-10", "worker-11"], "worker-1", "host name 'worker-1' among worker-10, worker-11"),
+        (["aworker-1", "b"], "worker-1", "host name 'worker-1' among aworker-1, b"),
+        (["node.rack1", "node.rack2"], "node", "host name 'node' among node.rack1, node.rack2"),
+        (["a", "b"], "", "host name '' among a, b"),
+        (["a=10.0.0.1", "b=10.0.0.2"], "10.0.0.1", "host name '10.0.0.1' among a, b"),
+    ],
+)
+def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> None:
+    assert refusal(hosts(*names), hostname=hostname) == (
+        f"which of the {len(names)} nodes is this one? No index was given | {seen}"
+        " | set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names"
+    )
+
+
+def test_one_host_is_this_one_whatever_it_is_called() -> None:
+    assert build(hosts("a"), hostname="b").me == 0
+    assert build(hosts("a"), Site("modelarts", index=5), hostname="b").me == 0
+
+
+@pytest.mark.parametrize(
+    ("site", "flags", "message"),
+    [
+        (LOCAL, {"node_rank": "0"}, None),
+        (Site("p", hosts=("a", "b"), index=2, origins={"node_rank": "VC_TASK_INDEX"}), {}, "platform VC_TASK_INDEX"),
+        (Site("p", hosts=("a", "b"), index=0), {"node_rank": "2"}, "flag --node_rank"),
+        (Site("p", hosts=("a", "b"), index=7), {"node_rank": "1"}, None),
+    ],
+)
+def test_rank_beyond_the_last(site: Site, flags: dict[str, str], message: str | None) -> None:
+    if message is None:
+        build("", site, **flags)
+    else:
+        assert refusal("", site, **flags) == (
+            f"node_rank is beyond the last node ({message}) | 2, with 2 hosts | count from 0, or name all hosts"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What wins
+
+
+SITE = Site(
+    "modelarts",
+    hosts=("p-0", "p-1", "p-2"),
+    index=2,
+    slots=4,
+    job="ma-job-1",
+    origins={"hosts": "VC_WORKER_HOSTS", "node_rank": "MA_TASK_INDEX", "slots": "MA_NUM_GPUS", "name": "MA_VJ_NAME"},
+)
+GPUS = Device("nvidia", 8, "8 /dev/nvidia*")
+
+
+def told(made: Topology) -> dict[str, Any]:
+    return {
+        "hosts": ([node.host for node in made.nodes], str(made.origins["hosts"])),
+        "node_rank": (made.me, str(made.origins["node_rank"])),
+        "slots": (made.this.slots, str(made.origins["slots"])),
+        "name": (made.job, str(made.origins["name"])),
+    }
+
+
+def test_platform_over_default() -> None:
+    assert told(build("", SITE, GPUS)) == {
+        "hosts": (["p-0", "p-1", "p-2"], "platform VC_WORKER_HOSTS"),
+        "node_rank": (2, "platform MA_TASK_INDEX"),
+        "slots": (4, "platform MA_NUM_GPUS"),
+        "name": ("ma-job-1", "platform MA_VJ_NAME"),
+    }
+
+
+def test_spec_over_platform() -> None:
+    text = "name: mine\nslots: 2\nnode_rank: 1\nhosts: [s-0, s-1]\n"
+    assert told(build(text, SITE, GPUS)) == {
+        "hosts": (["s-0", "s-1"], "spec job.yaml:4:8"),
+        "node_rank": (1, "spec job.yaml:3:12"),
+        "slots": (2, "spec job.yaml:2:8"),
+        "name": ("mine", "spec job.yaml:1:7"),
+    }
+
+
+def test_flag_over_all() -> None:
+    text = "name: mine\nslots: 2\nnode_rank: 1\nhosts: [s-0, s-1]\n"
+    made = build(text, SITE, GPUS, name="other", slots="3", node_rank="0", hosts="f-0,f-1")
+    assert told(made) == {
+        "hosts": (["f-0", "f-1"], "flag --hosts"),
+        "node_rank": (0, "flag --node_rank"),
+        "slots": (3, "flag --slots"),
+        "name": ("other", "flag --name"),
+    }
+
+
+def test_default_without_either() -> None:
+    made = build(hosts("a", "b"), device=GPUS, hostname="b")
+    assert told(made)["slots"] == (8, "default 8 /dev/nvidia*")
+    assert told(made)["name"] == ("job", "default")
+
+
+def test_a_name_given_as_the_default_is_still_given() -> None:
+    assert told(build("name: job", SITE))["name"] == ("job", "spec job.yaml:1:7")
+
+
+def test_a_cpu_node_has_one_slot() -> None:
+    assert build().this.slots == 1
+
+
+def test_platform_without_origins_is_named_itself() -> None:
+    made = build("", Site("slurm", hosts=("a", "b"), index=1, slots=2))
+    assert {str(made.origins[field]) for field in ("hosts", "node_rank", "slots")} == {"platform slurm"}
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What a platform cannot say
+
+
+def modelarts(text: str = "", flags: Mapping[str, str] | None = None, **env: str) -> Topology:
+    site = registry.load("platforms", "modelarts").site(facts("c-1", env=env))
+    return build(text, site, hostname="c-1", **(flags or {}))
+
+
+INDEX = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b"}
+COUNT = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b,c", "VC_TASK_INDEX": "1"}
+NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            INDEX,
+            "the platform gives 2 hosts and no index of this one"
+            " | MA_TASK_INDEX, VC_TASK_INDEX, VK_TASK_INDEX are unset | set ENTRYPOINT_NODE_RANK (0 for worker-0)",
+        ),
+        (
+            COUNT,
+            "the platform names another number of hosts than it counts"
+            " | VC_WORKER_HOSTS has 3, MA_NUM_HOSTS is 2 | set ENTRYPOINT_HOSTS to the right list",
+        ),
+        (
+            NAMES,
+            "MA_NUM_HOSTS is 2 and nothing names the hosts"
+            " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS",
+        ),
+    ],
+)
+def test_an_error_where_nobody_says_it(env: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        modelarts(**env)
+    assert (str(caught.value), caught.value.status) == (message, 78)
+
+
+@pytest.mark.parametrize(
+    ("env", "flags", "names"),
+    [
+        (INDEX, {"node_rank": "1"}, ["a", "b"]),
+        (COUNT, {"hosts": "x,y"}, ["x", "y"]),
+        (NAMES, {"hosts": "x,y"}, ["x", "y"]),
+    ],
+)
+def test_what_the_error_asks_for_cures_it(env: dict[str, str], flags: dict[str, str], names: list[str]) -> None:
+    made = modelarts(flags=flags, **env)
+    assert ([node.host for node in made.nodes], made.me) == (names, 1)
+
+
+def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
+    """Every node would be the leader if the platform's silence meant index 0."""
+    assert modelarts(hosts("c-0", "c-1"), MA_NUM_HOSTS="1").me == 1
+    assert modelarts(hosts("c-0", "c-1"), MA_NUM_HOSTS="1", VC_TASK_INDEX="0").me == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What cannot be
+
+
+def test_a_label_over_63_characters_from_the_platform() -> None:
+    site = Site("p", hosts=("a" * 63, "b" * 64 + ".job"), index=0, origins={"hosts": "VC_WORKER_HOSTS"})
+    assert refusal("", site) == (
+        "1 of 2 host names cannot be one (platform VC_WORKER_HOSTS)"
+        f" | {'b' * 64}.job (a label of it has 64 characters, DNS allows 63) | shorten the job's name"
+    )
+
+
+def test_63_characters_are_fine() -> None:
+    assert build("", Site("p", hosts=("a" * 63, "b" * 63 + "." + "c" * 63), index=0)).world_size == 2
+
+
+def test_a_label_over_63_characters_from_the_spec() -> None:
+    with pytest.raises(SpecError) as caught:
+        build(hosts("a", "b" * 64))
+    assert caught.value.lines() == [
+        "job.yaml:1:12: hosts.1: this is no host name: a label of it has 64 characters, DNS allows 63"
+        f' | "{"b" * 59}…" | rename the host, or write NAME=ADDRESS'
+    ]
+
+
+def test_all_bad_names_at_once() -> None:
+    site = Site("p", hosts=("a b", "fine", "-c", "d..e", "f" * 64), index=1)
+    message = refusal("", site)
+    assert message.startswith("4 of 5 host names cannot be one (platform p) | ")
+    assert [name for name in ("a b (", "-c (", "d..e (", "f" * 64 + " (") if name not in message] == []
+
+
+def test_a_host_named_twice_by_the_platform() -> None:
+    site = Site("p", hosts=("a", "b", "a", "b", "c"), index=4, origins={"hosts": "VC_WORKER_HOSTS"})
+    assert refusal("", site) == "a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"
+
+
+def test_a_host_named_twice_in_another_case_by_the_platform() -> None:
+    """DNS knows no case, so sshd's keys and the hostfile would name one machine twice."""
+    assert refusal("", Site("p", hosts=("Node-0", "node-0"), index=0)) == (
+        "a host is named twice (platform p) | node-0 | name each node once"
+    )
+
+
+def test_a_host_named_twice_in_the_spec() -> None:
+    with pytest.raises(SpecError, match=r"hosts\.1: this host is hosts\.0 too"):
+        build(hosts("a", "A"))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# run_dir
+
+
+def test_run_dir_by_default() -> None:
+    made = build()
+    assert (made.run_dir, str(made.origins["run_dir"])) == ("/tmp/entrypoint-1000-36666", "default")
+
+
+def test_run_dir_follows_uid_and_port() -> None:
+    """Two jobs of two ports, or of two users, share one machine."""
+    spec = JobSpec.model_validate({"ssh": {"port": 40022}})
+    assert topology.build(spec, facts(uid=0), LOCAL, CPU).run_dir == "/tmp/entrypoint-0-40022"
+
+
+def test_run_dir_given() -> None:
+    made = build("run_dir: /run/job")
+    assert (made.run_dir, str(made.origins["run_dir"])) == ("/run/job", "spec job.yaml:1:10")
+
+
+@pytest.mark.parametrize(
+    ("run_dir", "fits"), [("/" + "d" * 89, True), ("/" + "d" * 90, False), ("/" + "ä" * 45, False)]
+)
+def test_run_dir_must_hold_a_socket(run_dir: str, fits: bool) -> None:
+    if fits:
+        assert build(f"run_dir: {run_dir}").run_dir == run_dir
+    else:
+        assert refusal(f"run_dir: {run_dir}") == (
+            f"run_dir is too long for a socket in it | 91 bytes: {run_dir} | give one of at most 90 bytes"
+        )
