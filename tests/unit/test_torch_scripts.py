@@ -1,0 +1,488 @@
+"""torchrun.sh and torchlaunch.sh, run as they are: what they hand to torch, and that real processes of torch meet.
+
+Most tests put a recorder in the place of Python. Those marked by `torch_python` run the real torch of the interpreter
+that ENTRYPOINT_TEST_TORCH_PYTHON names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import spec as specs
+from entrypoint.errors import SpecError
+from entrypoint.launchers import torchlaunch, torchrun
+from entrypoint.model import Device, JobSpec, Launch, Node, Roster, Source, Topology
+
+CPU = Device("cpu", 0, "no accelerator")
+NOBODY = Roster(())
+AWKWARD = ("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "--", "--nnodes=9", "*", "ü\\")
+
+RECORDER = """\
+#!{python}
+import json, os, sys
+if sys.argv[1] == "-c":
+    print(os.environ["FAKE_TORCH"])
+else:
+    print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "python": sys.argv[0]}}))
+"""
+
+
+def topology(hosts: Sequence[str] = ("w-0", "w-1"), me: int = 0, slots: int = 2, **origins: Source) -> Topology:
+    nodes = tuple(Node(rank, host, slots) for rank, host in enumerate(hosts))
+    return Topology("job-7", nodes, me, "local", CPU, "/run/x", "u", origins)
+
+
+def job(text: str = "", env: Mapping[str, str] | None = None) -> JobSpec:
+    return specs.load(text or "name: job-7", "job.yaml", env or {}, {})
+
+
+@dataclass
+class Recorded:
+    status: int
+    error: str
+    argv: list[str]
+    env: dict[str, str]
+    python: str
+
+    @property
+    def options(self) -> list[str]:
+        return self.argv[: self.argv.index("--")]
+
+    @property
+    def program(self) -> list[str]:
+        return self.argv[self.argv.index("--") + 1 :]
+
+
+class Bench:
+    """A folder with both scripts in it, and a recorder that stands for Python."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = folder / "recorder"
+        self.python.write_text(RECORDER.format(python=sys.executable))
+        self.python.chmod(0o755)
+        self.render()
+
+    def render(self, text: str = "", at: Topology | None = None) -> None:
+        for launcher in (torchrun, torchlaunch):
+            for file in launcher.scripts(job(text), at or topology(), NOBODY, "a test"):
+                (self.folder / file.name).write_text(file.text)
+
+    def run(self, *words: str, script: str = "torchrun", torch: str = "2.13.0", **env: str) -> Recorded:
+        base = {"PATH": os.environ["PATH"], "HOSTNAME": "w-0.example", "PYTHON": str(self.python), "FAKE_TORCH": torch}
+        done = subprocess.run(
+            ["bash", f"{self.folder}/{script}.sh", *(words or ("train.py",))],
+            env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        got = json.loads(done.stdout) if done.returncode == 0 else {"argv": [], "env": {}, "python": ""}
+        return Recorded(done.returncode, done.stderr, **got)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The line
+
+
+def test_torchrun_by_itself(bench: Bench) -> None:
+    assert bench.run("train.py", "--epochs", "5").argv == [
+        *("-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--rdzv_id=job-7"),
+        *("--rdzv_backend=c10d", "--rdzv_endpoint=w-0:6060"),
+        "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600",
+        *("--local_addr=w-0", "--max_restarts=0", "--tee=3", "--", "train.py", "--epochs", "5"),
+    ]
+
+
+def test_torchlaunch_by_itself(bench: Bench) -> None:
+    assert bench.run("train.py", script="torchlaunch").argv == [
+        *("-m", "torch.distributed.launch", "--nnodes=2", "--node_rank=0", "--nproc_per_node=2"),
+        *("--master_addr=w-0", "--master_port=6060", "--use-env", "--", "train.py"),
+    ]
+
+
+def test_second_node_is_no_rendezvous_host(bench: Bench) -> None:
+    options = bench.run(NODE_RANK="1").options
+    assert "--rdzv_conf=is_host=0,join_timeout=600,read_timeout=600" in options
+    assert "--local_addr=w-1" in options
+    assert not [word for word in options if "node_rank" in word]  # torch would warn that c10d ignores it
+
+
+@pytest.mark.parametrize(
+    ("torch", "backend", "local_addr", "use_env"),
+    [
+        ("1.13.1", "c10d", False, "--use_env"),
+        ("2.0.1+cu118", "c10d", True, "--use-env"),
+        ("2.1.0a0+32f93b1", "static", False, "--use-env"),
+        ("2.2.0", "c10d", True, "--use-env"),
+        ("2.10.0", "c10d", True, "--use-env"),
+        ("2.13.0+cpu", "c10d", True, "--use-env"),
+    ],
+)
+def test_forms_follow_the_installed_version(
+    bench: Bench, torch: str, backend: str, local_addr: bool, use_env: str
+) -> None:
+    options = bench.run(torch=torch).options
+    assert f"--rdzv_backend={backend}" in options
+    assert any(word.startswith("--local_addr") for word in options) == local_addr
+    assert use_env in bench.run(torch=torch, script="torchlaunch").options
+
+
+def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
+    bench.render('torch: {version: "2.1"}')
+    options = bench.run(torch="2.13.0").options
+    assert options[5:] == [
+        *("--rdzv_backend=static", "--master_addr=w-0", "--master_port=6060", "--node_rank=0"),
+        *("--rdzv_conf=timeout=600", "--max_restarts=0", "--tee=3"),
+    ]
+    assert "--rdzv_backend=c10d" in bench.run(TORCH_VERSION="2.13").options
+
+
+def test_one_node_meets_itself_on_a_free_port(bench: Bench) -> None:
+    bench.render(at=topology(["only.invalid"], slots=1))
+    options = bench.run(HOSTNAME="only.invalid").options
+    assert "--rdzv_endpoint=127.0.0.1:0" in options
+    assert "--local_addr=127.0.0.1" in options
+    assert "--master_addr=127.0.0.1" in bench.run(RDZV_BACKEND="static").options
+    assert "--master_addr=127.0.0.1" in bench.run(script="torchlaunch").options
+
+
+def test_modelarts_variables(bench: Bench) -> None:
+    env = {
+        "VC_WORKER_HOSTS": "j-worker-0.j,j-worker-1.j,j-worker-2.j",
+        "MA_NUM_HOSTS": "3",
+        "MA_VJ_NAME": "j",
+        "MA_CURRENT_IP": "10.0.0.9",
+        "MA_NUM_GPUS": "8",
+        "VC_TASK_INDEX": "2",
+        "VK_TASK_INDEX": "1",
+    }
+    options = bench.run(**env).options
+    assert options[2:5] == ["--nnodes=3", "--nproc_per_node=8", "--rdzv_id=j"]
+    assert "--rdzv_endpoint=j-worker-0.j:6060" in options
+    assert "--local_addr=10.0.0.9" in options
+    assert "--node_rank=2" in bench.run(RDZV_BACKEND="static", **env).options
+    assert "--node_rank=1" in bench.run(RDZV_BACKEND="static", **env, MA_TASK_INDEX="1").options
+    assert "--node_rank=0" in bench.run(script="torchlaunch", **env, NODE_RANK="0").options
+
+
+def test_every_setting_has_a_variable(bench: Bench, tmp_path: Path) -> None:
+    options = bench.run(
+        NNODES="3", NODE_RANK="1", NPROC_PER_NODE="4", MASTER_ADDR="fd00::1", MASTER_PORT="7000", NODE_ADDR="fd00::2",
+        JOB_ID="run-9", RDZV_BACKEND="c10d", RDZV_CONF="last_call_timeout=9", RDZV_TIMEOUT="50", MAX_RESTARTS="2",
+        LOG_DIR="/l", TORCHRUN_EXTRA_ARGS=" --role  trainer\n--tee 0 ",
+    ).options  # fmt: skip
+    assert options[2:] == [
+        *("--nnodes=3", "--nproc_per_node=4", "--rdzv_id=run-9", "--rdzv_backend=c10d", "--rdzv_endpoint=[fd00::1]:7000"),
+        *("--rdzv_conf=is_host=0,join_timeout=50,read_timeout=50,last_call_timeout=9", "--local_addr=fd00::2"),
+        *("--max_restarts=2", "--tee=3", "--log_dir=/l", "--role", "trainer", "--tee", "0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "count"),
+    [
+        ({"NPROC_PER_NODE": "3", "NGPUS_PER_NODE": "4"}, 3),
+        ({"NGPUS_PER_NODE": "4", "MA_NUM_GPUS": "8"}, 4),
+        ({"MA_NUM_GPUS": "8"}, 8),
+        ({"MA_NUM_GPUS": "0"}, 1),
+        ({"MA_NUM_GPUS": ""}, 2),
+    ],
+)
+def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> None:
+    assert f"--nproc_per_node={count}" in bench.run(**env).options
+    assert f"--nproc_per_node={count}" in bench.run(script="torchlaunch", **env).options
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            {"HOSTNAME": "elsewhere"},
+            "which of the 2 nodes is this one? | host name elsewhere, no index | set NODE_RANK (0 for worker-0)",
+        ),
+        ({"NODE_RANK": "2"}, "NODE_RANK is beyond the last node | 2 of 2 | count from 0, or set NNODES"),
+        ({"NODE_RANK": "x"}, "NODE_RANK is not a whole number | 'x' | set NODE_RANK"),
+        (
+            {"NNODES": "3", "NODE_RANK": "0"},
+            "worker-0 has no address | 3 nodes, and no list of as many hosts | set MASTER_ADDR, or VC_WORKER_HOSTS",
+        ),
+        ({"MASTER_PORT": "6o6o"}, "MASTER_PORT is not a whole number | '6o6o' | set MASTER_PORT"),
+        ({"TORCH_VERSION": "new"}, "TORCH_VERSION is no version | 'new' | write for example 2.1"),
+    ],
+)
+def test_what_cannot_be_a_job(bench: Bench, env: dict[str, str], message: str) -> None:
+    for script in ("torchrun", "torchlaunch"):
+        got = bench.run(script=script, **env)
+        assert (got.status, got.error) == (78, f"{script}.sh: {message}\n")
+
+
+def test_a_python_without_torch_is_named(bench: Bench) -> None:
+    got = bench.run("/bin/false.py", PYTHON="/bin/false")
+    assert (got.status, got.error) == (
+        127,
+        "torchrun.sh: torch cannot be started | /bin/false has none | set PYTHON to the one that has it\n",
+    )
+
+
+def test_a_program_is_needed(bench: Bench) -> None:
+    done = subprocess.run(["bash", f"{bench.folder}/torchrun.sh"], capture_output=True, text=True, env={"HOSTNAME": "w-0"})
+    assert done.returncode == 64
+    assert done.stderr == "torchrun.sh: there is no program to run | no arguments | bash torchrun.sh train.py --epochs 5\n"
+
+
+def test_console_lines_name_node_and_rank(bench: Bench) -> None:
+    name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+    assert bench.run(NODE_RANK="1").env[name] == "[worker-1 rank ${rank}] "
+    assert bench.run(**{name: "mine"}).env[name] == "mine"
+
+
+def test_torchs_own_variables_cannot_undo_it(bench: Bench) -> None:
+    env = bench.run(
+        PET_STANDALONE="", PET_ROLE="", PET_NNODES="7", PET_RDZV_ENDPOINT="x:1", PET_LOG_DIR="/kept", PET_TEE="1"
+    ).env
+    assert {name: value for name, value in env.items() if name.startswith("PET_")} == {
+        "PET_LOG_DIR": "/kept",
+        "PET_TEE": "1",
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The program
+
+
+def test_words_of_the_program(bench: Bench) -> None:
+    (bench.folder / "python3.11").symlink_to(bench.python)
+    (bench.folder / "plain").write_text("print()")
+    python = f"{bench.folder}/python3.11"
+    ways: list[tuple[list[str], list[str], list[str]]] = [
+        (["train.py", "-u"], [], ["train.py", "-u"]),
+        (["./no-suffix"], [], ["./no-suffix"]),
+        (["plain", "x"], [], ["plain", "x"]),
+        ([python, "train.py", "x"], [], ["train.py", "x"]),
+        ([python, "-u", "train.py"], [], ["train.py"]),
+        ([python, "-m", "pkg.train", "x"], ["--module"], ["pkg.train", "x"]),
+        (["-m", "pkg.train"], ["--module"], ["pkg.train"]),
+        ([python, "-O", "train.py"], ["--no_python"], [python, "-O", "train.py"]),
+        (["cat", "-"], ["--no_python"], ["cat", "-"]),
+        ([f"{bench.folder}/recorder", "x"], ["--no_python"], [f"{bench.folder}/recorder", "x"]),
+    ]
+    for script in ("torchrun", "torchlaunch"):
+        for words, form, program in ways:
+            got = bench.run(*words, script=script)
+            assert (got.argv[got.argv.index("--") - len(form) : got.argv.index("--")], got.program) == (form, program)
+            assert got.python == (python if words[0] == python else str(bench.python))
+
+
+def test_words_survive_torchs_templates(bench: Bench) -> None:
+    """torch runs string.Template over every word but the program's name; a doubled $ comes out as one."""
+    expected = [word.replace("$", "$$") for word in AWKWARD]
+    assert bench.run("a$b.py", *AWKWARD).program == ["a$$b.py", *expected]
+    assert bench.run("cat", *AWKWARD).program == ["cat", *expected]
+
+
+def test_the_local_rank_as_an_argument(bench: Bench) -> None:
+    assert "--use-env" not in bench.run(script="torchlaunch", TORCHLAUNCH_USE_ENV="0").options
+    got = bench.run("cat", script="torchlaunch", TORCHLAUNCH_USE_ENV="0")
+    assert (got.status, got.error) == (
+        64,
+        "torchlaunch.sh: only a Python script can be given its local rank | cat with TORCHLAUNCH_USE_ENV=0"
+        " | unset TORCHLAUNCH_USE_ENV\n",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Options of the user's own
+
+REFUSED = {
+    "--nnodes=2": ("nnodes", "NNODES", "hosts"),
+    "--node-rank": ("node_rank", "NODE_RANK", "node_rank"),
+    "--nproc_per_node=2": ("nproc_per_node", "NPROC_PER_NODE", "slots"),
+    "--nproc-per-node": ("nproc_per_node", "NPROC_PER_NODE", "slots"),
+    "--nproc": ("nproc_per_node", "NPROC_PER_NODE", "slots"),  # argparse takes any clear beginning
+    "--master_addr=x": ("master_addr", "MASTER_ADDR", "hosts"),
+    "--master-port": ("master_port", "MASTER_PORT", "torch.port"),
+    "--local-addr=x": ("local_addr", "NODE_ADDR", "hosts"),
+    "--standalone": ("standalone", "NNODES=1", "one host in hosts"),
+    "--rdzv-backend=c10d": ("rdzv_backend", "RDZV_BACKEND", "torch.rdzv_backend"),
+    "--rdzv_e=x": ("rdzv_endpoint", "MASTER_ADDR and MASTER_PORT", "hosts and torch.port"),
+    "--rdzv_id": ("rdzv_id", "JOB_ID", "name"),
+    "--rdzv-conf=a=b": ("rdzv_conf", "RDZV_CONF", "the variable RDZV_CONF in env"),
+    "--": ("nnodes", "NNODES", "hosts"),
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_reserved_options_are_refused_by_name(bench: Bench, word: str) -> None:
+    option, variable, field = REFUSED[word]
+    for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
+        got = bench.run(script=script, **{name: f"--role x {word}"})
+        assert got.status == 64
+        assert got.error == (
+            f"{script}.sh: --{option} is set by this script | {word} among the options | remove it, and set {variable}\n"
+        )
+    with pytest.raises(SpecError) as raised:
+        torchrun.plan(job(f"torch:\n  extra_args: [--role, x, {json.dumps(word)}]\n"), topology(), NOBODY)
+    assert raised.value.lines() == [
+        f"job.yaml:2:15: torch.extra_args: --{option} is set by the launcher's script | `{word}` | set {field}"
+    ]
+
+
+def test_other_options_pass(bench: Bench) -> None:
+    bench.render(f"torch: {{extra_args: {json.dumps(['--log-dir', '/a b', '-t', '1', '--monitor_interval=2'])}}}")
+    for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
+        options = bench.run(script=script, **{name: "--role x"}).options
+        assert options[-7:] == ["--log-dir", "/a b", "-t", "1", "--monitor_interval=2", "--role", "x"]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Under the entrypoint
+
+
+def settings(launch: Launch) -> dict[str, str]:
+    return {var.name: var.value for var in launch.env}
+
+
+def test_plan_of_a_node() -> None:
+    spec = job("command: [python, train.py, 'a b']\nname: job-7\ntorch: {port: 7000}\n")
+    launch = torchrun.plan(spec, topology(me=1), NOBODY)
+    assert launch.argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
+    assert (launch.verdict, launch.needs_ssh, [file.name for file in launch.files]) == ("first-failure", False, ["torchrun.sh"])
+    assert settings(launch) == {
+        "ENTRYPOINT_STAGE": "launch",
+        "NNODES": "2",
+        "NODE_RANK": "1",
+        "NPROC_PER_NODE": "2",
+        "MASTER_ADDR": "w-0",
+        "NODE_ADDR": "w-1",
+        "JOB_ID": "job-7",
+    }
+    assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
+
+
+def test_what_a_variable_of_ours_says_wins() -> None:
+    env = {
+        "ENTRYPOINT_TORCH_PORT": "7001",
+        "ENTRYPOINT_TORCH_VERSION": "2.1",
+        "ENTRYPOINT_TORCH_RDZV_BACKEND": "c10d",
+        "ENTRYPOINT_TORCH_MAX_RESTARTS": "3",
+    }
+    launch = torchrun.plan(job("torch: {port: 7000}", env), topology(), NOBODY)
+    more = {"MASTER_PORT": "7001", "TORCH_VERSION": "2.1", "RDZV_BACKEND": "c10d", "MAX_RESTARTS": "3"}
+    assert settings(launch).items() >= more.items()
+
+
+def test_every_node_gets_the_same_script() -> None:
+    texts = {torchrun.plan(job(), topology(me=me), NOBODY).files[0].text for me in (0, 1)}
+    assert len(texts) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Real torch
+
+TRAIN = """\
+import json, os, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "NODE_RANK")
+print("result " + json.dumps({**{n: os.environ[n] for n in names}, "total": total.item(), "argv": sys.argv[1:]}), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def torch_python() -> str:
+    python = os.environ.get("ENTRYPOINT_TEST_TORCH_PYTHON", "")
+    if not python:
+        pytest.skip("ENTRYPOINT_TEST_TORCH_PYTHON names no Python with torch")
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if subprocess.run([python, "-c", find], capture_output=True).returncode != 0:
+        pytest.skip(f"{python} has no torch")
+    return python
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def run_nodes(folder: Path, python: str, script: str, count: int, words: Sequence[str], **env: str) -> list[list[str]]:
+    """The script on `count` nodes at once, on loopback. The lines each node printed."""
+    (folder / "train.py").write_text(TRAIN)
+    base = {name: value for name, value in os.environ.items() if not name.startswith("ENTRYPOINT_")}
+    base |= {"PYTHON": python, "NNODES": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    base |= {"NODE_ADDR": "127.0.0.1", "NPROC_PER_NODE": "2", "OMP_NUM_THREADS": "1", **env}
+    nodes = [
+        subprocess.Popen(
+            ["bash", f"{script}.sh", "train.py", *words],
+            cwd=folder, env={**base, "NODE_RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        outputs = [node.communicate(timeout=150) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    assert [node.returncode for node in nodes] == [0] * count, outputs
+    return [[line for line in out.splitlines() if "result" in line] for out, _ in outputs]
+
+
+def results(lines: Sequence[str]) -> list[dict[str, Any]]:
+    return sorted((json.loads(line.partition("result ")[2]) for line in lines), key=lambda result: int(result["RANK"]))
+
+
+@pytest.mark.parametrize("way", ["torchrun c10d", "torchrun static", "torchlaunch"])
+def test_two_real_nodes(tmp_path: Path, torch_python: str, way: str) -> None:
+    Bench(tmp_path)
+    script, _, backend = way.partition(" ")
+    begun = time.monotonic()
+    nodes = run_nodes(tmp_path, torch_python, script, 2, AWKWARD, RDZV_BACKEND=backend)
+    print(f"{way}: {time.monotonic() - begun:.1f} s")
+    ranks = []
+    for index, lines in enumerate(nodes):
+        found = results(lines)
+        assert [result["LOCAL_RANK"] for result in found] == ["0", "1"]
+        assert {result["NODE_RANK"] for result in found} == {str(index)}
+        assert {result["total"] for result in found} == {10.0}
+        assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
+        ranks.append([int(result["RANK"]) for result in found])
+        if script == "torchrun":
+            assert sorted(line.partition("] ")[0] for line in lines) == [f"[worker-{index} rank {rank}" for rank in ranks[-1]]
+    # c10d numbers the nodes itself; their ranks are together all the same.
+    assert sorted(ranks) == [[0, 1], [2, 3]]
+    if backend != "c10d":
+        assert ranks == [[0, 1], [2, 3]]
+
+
+def test_one_real_node_beside_another(tmp_path: Path, torch_python: str) -> None:
+    """Two jobs of one node on one machine, the same port asked for: neither may meet the other."""
+    Bench(tmp_path)
+    port = free_port()
+    with socket.socket() as occupied:
+        occupied.bind(("0.0.0.0", port))
+        occupied.listen()
+        (lines,) = run_nodes(tmp_path, torch_python, "torchrun", 1, [], MASTER_PORT=str(port), PET_STANDALONE="")
+    assert [result["total"] for result in results(lines)] == [3.0, 3.0]
+
+
+def test_the_local_rank_reaches_a_real_script(tmp_path: Path, torch_python: str) -> None:
+    Bench(tmp_path)
+    (lines,) = run_nodes(tmp_path, torch_python, "torchlaunch", 1, ["x"], TORCHLAUNCH_USE_ENV="0")
+    assert [result["argv"] for result in results(lines)] == [["--local-rank=0", "x"], ["--local-rank=1", "x"]]
