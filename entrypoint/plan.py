@@ -15,8 +15,15 @@ from entrypoint.render import render
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
-# Names that one shell or another keeps for itself: `export` of them fails or is undone.
-_SHELL_OWNED = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS", "OPTIND", "PS4", "ENV"}
+# Names that one shell or another keeps for itself: `export` of them fails, is undone or has an effect. bash is the sh
+# of many images, and keeps the most.
+_SHELL_OWNED = {
+    "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
+    "BASH_COMPAT", "BASH_LINENO", "BASH_MONOSECONDS", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_XTRACEFD",
+    "DIRSTACK", "ENV", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "FUNCNEST", "GROUPS", "HISTCMD", "IFS",
+    "LINENO", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
+    "UID",
+}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
