@@ -1,0 +1,331 @@
+"""The plan: what each node will do, from values alone; and the wrapper it renders, run by real shells."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import plan as planning
+from entrypoint import topology as topologies
+from entrypoint.errors import ConfigError
+from entrypoint.model import Attendance, Device, EnvVar, Facts, JobSpec, Plan, Roster, Site, Topology
+from entrypoint.show import plan_json, plan_text
+from entrypoint.spec import load
+
+TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
+SECRET = "a-secret-that-nobody-may-ever-see"
+
+
+def facts(env: Mapping[str, str] | None = None, **more: Any) -> Facts:
+    plain = {"hostname": "a", "cwd": "/job", "uid": 1000, "user": "ma-user", "home": "/home/ma-user", "mpi": "4.1.4"}
+    return Facts(env={"PATH": "/usr/bin:/bin"} if env is None else env, **{**plain, **more})
+
+
+def settle(
+    text: str, facts: Facts, device: Device | None = None, env: Mapping[str, str] | None = None
+) -> tuple[JobSpec, Topology]:
+    spec = load(text, "job.yaml", env or {}, {})
+    return spec, topologies.build(spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator"))
+
+
+def build(
+    text: str, given: Facts | None = None, device: Device | None = None, env: Mapping[str, str] | None = None
+) -> Plan:
+    container = given or facts()
+    spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
+    return planning.build(spec, container, topology, planning.assume_roster(topology, container))
+
+
+def file(made: Plan, name: str) -> str:
+    return next(file.text for file in made.files if file.name == name)
+
+
+def values(variables: tuple[EnvVar, ...]) -> dict[str, str]:
+    return {var.name: var.value for var in variables}
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Which launcher
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        ("", "plain"),
+        ("slots: 1", "plain"),
+        ("slots: 2", "mpirun"),
+        (TWO.format(0), "mpirun"),
+        ("launcher: mpirun", "mpirun"),
+        ("launcher: plain\nslots: 2", "plain"),
+        (TWO.format(0) + "launcher: plain", "plain"),
+    ],
+)
+def test_launcher(text: str, launcher: str) -> None:
+    assert build(text).launcher == launcher
+
+
+def test_a_node_with_cards_is_many_ranks() -> None:
+    assert build("", device=Device("nvidia", 8, "8 /dev/nvidia*")).launcher == "mpirun"
+
+
+def test_no_program() -> None:
+    spec, topology = settle("slots: 2", facts())
+    with pytest.raises(ConfigError) as caught:
+        planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()))
+    assert (str(caught.value), caught.value.status) == (
+        "there is no program to run | no command in the spec, none after -- | add: -- python train.py",
+        78,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What each node does
+
+
+def test_plain_is_the_program_itself() -> None:
+    made = build("")
+    assert made.launch.argv == ("prog", "one arg")
+    assert (made.files, made.launch.verdict, made.roll_call) == ((), "first-failure", "none")
+
+
+def test_one_node_of_many_ranks() -> None:
+    made = build("slots: 2\nrun_dir: /run/job")
+    assert made.launch.argv == ("bash", "/run/job/run_mpi.sh", "prog", "one arg")
+    assert {file.name: file.mode for file in made.files} == {"hostfile": 0o600, "run_mpi.sh": 0o700, "rank.sh": 0o600}
+    assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
+    assert (made.roll_call, made.launch.verdict, made.launch.needs_ssh) == ("none", "leader", False)
+
+
+def test_the_leader_of_many() -> None:
+    made = build(TWO.format(0))
+    assert (made.roll_call, made.launch.verdict, made.launch.needs_ssh) == ("required", "leader", True)
+    assert {file.name: (file.mode, file.secret) for file in made.files} == {
+        "hostfile": (0o600, False),
+        "run_mpi.sh": (0o700, False),
+        "rank.sh": (0o600, True),
+        "sshd_config": (0o600, False),
+        "host_key": (0o600, True),
+        "authorized_keys": (0o600, False),
+        "ssh_config": (0o600, False),
+        "client_key": (0o600, True),
+        "known_hosts": (0o600, False),
+    }
+
+
+def test_a_worker_has_no_command_and_no_client_key() -> None:
+    made = build(TWO.format(1))
+    assert (made.launch.argv, made.roll_call) == (None, "required")
+    assert {file.name for file in made.files} == {"rank.sh", "sshd_config", "host_key", "authorized_keys"}
+
+
+def test_many_nodes_of_a_plain_program() -> None:
+    for rank in (0, 1):
+        made = build(TWO.format(rank) + "launcher: plain")
+        assert made.launch.argv == ("prog", "one arg")
+        assert (made.roll_call, made.launch.verdict) == ("wanted", "first-failure")
+
+
+@pytest.mark.parametrize("name", ["host_key", "client_key", "known_hosts", "authorized_keys"])
+def test_keys_are_no_part_of_a_plan(name: str) -> None:
+    assert file(build(TWO.format(0), env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
+
+
+def test_workdir() -> None:
+    assert build("").workdir == "/job"
+    assert build("workdir: /data").workdir == "/data"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What the roll call brought
+
+
+def roster(*attendances: tuple[int, str]) -> Roster:
+    return Roster(tuple(Attendance(rank, slots, "0.1.0", mpi) for rank, (slots, mpi) in enumerate(attendances)))
+
+
+def test_a_dry_run_assumes_and_says_so() -> None:
+    assert build(TWO.format(0)).roster.assumed
+    assert not build("slots: 2").roster.assumed
+
+
+def test_slots_are_what_each_node_counted() -> None:
+    spec, topology = settle(TWO.format(0) + "slots: 8\ncommand: [prog]\nrun_dir: /run/job", facts())
+    made = planning.build(spec, facts(), topology, roster((8, "4.1.4"), (4, "4.1.4")))
+    assert file(made, "hostfile").splitlines()[1:] == ["a slots=8", "b slots=4"]
+    assert values(made.launch.env)["OPENMPI_NP"] == "12"
+    origin = next(var.origin for var in made.launch.env if var.name == "OPENMPI_NP")
+    assert origin == "slots of the roll call"
+
+
+def test_np_of_the_spec_wins_over_slots() -> None:
+    spec, topology = settle(TWO.format(0) + "mpi: {np: 3}\ncommand: [prog]", facts())
+    made = planning.build(spec, facts(), topology, roster((8, "4.1.4"), (4, "4.1.4")))
+    assert values(made.launch.env)["OPENMPI_NP"] == "3"
+
+
+def test_ssh_goes_where_the_roll_call_went() -> None:
+    spec, topology = settle(TWO.format(0) + "command: [prog]", facts())
+    called = roster((1, "4.1.4"), (1, "4.1.4"))
+    called = Roster((called.attendances[0], replace(called.attendances[1], address="10.9.9.9")))
+    lines = [line.split() for line in file(planning.build(spec, facts(), topology, called), "ssh_config").splitlines()]
+    start = lines.index(["Host", "b"])
+    assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
+
+
+def test_one_major_is_fine() -> None:
+    _, topology = settle("hosts: [a, b, c]", facts())
+    planning.check_roster(topology, roster((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
+
+
+@pytest.mark.parametrize(
+    ("versions", "seen"),
+    [
+        (("4.1.4", "5.0.7", "4.1.6"), "a has 4.1.4, c has 4.1.6; b has 5.0.7"),
+        (("4.1.4", "", "4.1.4"), "a has 4.1.4, c has 4.1.4; b has none"),
+    ],
+)
+def test_different_majors(versions: tuple[str, ...], seen: str) -> None:
+    _, topology = settle("hosts: [a, b, c]", facts())
+    with pytest.raises(ConfigError) as caught:
+        planning.check_roster(topology, roster(*((1, version) for version in versions)))
+    assert (str(caught.value), caught.value.status) == (
+        f"the nodes have different Open MPI majors | {seen} | use one image for all nodes",
+        78,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The environment
+
+
+def test_the_container_s_own_environment_stays() -> None:
+    own = {"PATH": "/bin", "EMPTY": "", "ODD NAME": "a=b\nc", "LANG": "C"}
+    assert planning.environment(own, ()) == own
+
+
+@pytest.mark.parametrize("name", ["ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"])
+def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
+    assert planning.environment({name: "x", "KEPT": "y"}, ()) == {"KEPT": "y"}
+
+
+def test_defaults_yield_and_the_rest_wins() -> None:
+    own = {"A": "user", "B": "user", "EMPTY": ""}
+    extra = (
+        EnvVar("A", "default", "device", default=True),
+        EnvVar("B", "asked", "spec"),
+        EnvVar("C", "default", "device", default=True),
+        EnvVar("EMPTY", "default", "device", default=True),
+    )
+    assert planning.environment(own, extra) == {"A": "user", "B": "asked", "C": "default", "EMPTY": ""}
+
+
+def test_order_of_the_plan_s_variables() -> None:
+    """The spec's own value wins over the device's default, and every value says where it is from."""
+    device = Device("nvidia", 1, "1 /dev/nvidia*", env={"NCCL_DEBUG": "INFO", "X": "device"})
+    made = build("run_dir: /run/job\nenv: {X: mine}", device=device)
+    assert [(var.name, var.value, var.origin, var.default) for var in made.env] == [
+        ("NCCL_DEBUG", "INFO", "device nvidia", True),
+        ("X", "device", "device nvidia", True),
+        ("X", "mine", "spec job.yaml:2:10", False),
+        ("ENTRYPOINT_RUN_DIR", "/run/job", "spec job.yaml:1:10", False),
+    ]
+    assert planning.environment({"X": "container"}, made.env)["X"] == "mine"
+
+
+def test_a_worker_takes_the_leader_s_variables() -> None:
+    spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
+    made = planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()), {"X": "there"})
+    assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [("there", "worker-0's spec")]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_secret_is_nowhere(rank: int) -> None:
+    env = {"PATH": "/usr/bin:/bin", "ENTRYPOINT_SECRET": SECRET}
+    container = facts(env)
+    spec, topology = settle(TWO.format(rank) + "command: [prog]", container, env=env)
+    assert spec.secret is not None
+    assert spec.secret.get_secret_value() == SECRET
+    made = planning.build(spec, container, topology, planning.assume_roster(topology, container))
+    shown = [repr(made), plan_text(spec, made), plan_json(spec, made), repr(spec), spec.model_dump_json()]
+    assert [text for text in shown if SECRET in text] == []
+    assert "ENTRYPOINT_SECRET" not in planning.environment(env, (*made.env, *made.launch.env))
+    assert [each.name for each in made.files if SECRET in each.text or "ENTRYPOINT_SECRET" in each.text] == []
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The wrapper, in the shells that images have as sh
+
+SHELLS = {"dash": "dash", "bash": "bash", "bash as sh": "bash"}
+
+
+def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "") -> dict[bytes, bytes]:
+    """What a rank's program gets, as bytes."""
+    program = shutil.which(SHELLS[shell])
+    if program is None:
+        pytest.skip(f"no {SHELLS[shell]} here")
+    made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", facts(own, cwd=str(tmp_path)))
+    (tmp_path / "rank.sh").write_bytes(file(made, "rank.sh").encode("utf-8", "surrogateescape"))
+    done = subprocess.run(
+        ["sh" if shell == "bash as sh" else shell, "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "env", "-0"],
+        executable=program,
+        env={"PATH": "/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": str(tmp_path), "OMPI_COMM_WORLD_RANK": "0"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr == b""
+    return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_byte_of_every_value(shell: str, tmp_path: Path) -> None:
+    own = {
+        "PATH": "/usr/bin:/bin",
+        "QUOTES": 'it\'s "so" `id` $(id) ${HOME} $HOME',
+        "SEMICOLON": "a;b & c | d > e",
+        "LINES": "one\ntwo\n",
+        "BACKSLASH": "\\ \\n \\\\",
+        "EQUALS": "c2VjcmV0==",
+        "EMPTY": "",
+        "BLANK": "  two  spaces\t",
+        "JSON": '[{"name": "data url", "value": "s3://b/x y"}]',
+        "UMLAUT": "äöü €",
+        "LATIN": b"\xe4\xff".decode("utf-8", "surrogateescape"),
+        "LARGE": "x" * 100_000,
+        "DASH": "-n",
+    }
+    got = rank_env(shell, tmp_path, own)
+    assert {name: got.get(name.encode()) for name in own} == {
+        name: value.encode("utf-8", "surrogateescape") for name, value in own.items()
+    }
+
+
+ODD = ("a.b", "a-b", "1x", "BASH_FUNC_f%%", "with space", "ä", "-n", "a\nb")
+OWNED = ("UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS", "OPTIND", "PS4", "ENV", "RANDOM")
+OWNED += ("GROUPS", "DIRSTACK", "LINENO", "FUNCNAME", "PIPESTATUS", "SECONDS", "EPOCHSECONDS", "HISTCMD", "BASHPID")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_names_that_no_shell_exports(shell: str, tmp_path: Path) -> None:
+    own = {"PATH": "/usr/bin:/bin", **dict.fromkeys((*ODD, *OWNED), "7")}
+    got = rank_env(shell, tmp_path, own)
+    assert {name: got.get(name.encode()) for name in own if name != "PATH"} == dict.fromkeys((*ODD, *OWNED), b"7")
+
+
+def test_without_such_a_name_there_is_no_detour() -> None:
+    assert "\nenv " not in file(build("launcher: mpirun"), "rank.sh")
+    assert "\nenv -- " in file(build("launcher: mpirun", facts({"a.b": "c"})), "rank.sh")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_spec_s_variables_are_laid_over(shell: str, tmp_path: Path) -> None:
+    own = {"PATH": "/usr/bin:/bin", "X": "container", "ENTRYPOINT_SECRET": SECRET}
+    got = rank_env(shell, tmp_path, own, "env: {X: spec}")
+    assert got[b"X"] == b"spec"
+    assert b"ENTRYPOINT_SECRET" not in got
+    assert b"ENTRYPOINT_KEEP" not in got
