@@ -58,8 +58,15 @@ def quote_word(value: object) -> str:
 
 
 def quote_yaml(value: object) -> str:
-    """One YAML scalar, list or mapping, as JSON, which YAML contains."""
-    return json.dumps(value)
+    """One YAML scalar, list or mapping, as JSON but for characters beyond 16 bits: YAML has no pairs of surrogates."""
+
+    def joined(found: re.Match[str]) -> str:
+        high, low = found.groups()
+        if high is None:
+            return found[0]  # an escaped backslash
+        return f"\\U{0x10000 + ((int(high, 16) - 0xD800) << 10) + (int(low, 16) - 0xDC00):08x}"
+
+    return re.sub(r"\\\\|\\u(d[89ab]..)\\u(d[c-f]..)", joined, json.dumps(value))
 
 
 def quote_compose(value: object) -> str:

@@ -1,0 +1,95 @@
+"""Golden trees: what a job's nodes get, written down under tests/launchers/<launcher>/<case>/ and read by people.
+
+    job.yaml      the spec
+    facts.yaml    what each container is; {node} in it is the node's number
+    node-N/       every file node N would write, and launch.txt with its command, environment and roll call
+    render/       what `entrypoint render` writes on node 0
+
+Only the folders that are there are compared or rewritten: a case of 64 nodes may show two of them. `make golden` runs
+`python -m tests.golden`, which rewrites; the tests never do.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import yaml
+
+from entrypoint import __version__, registry
+from entrypoint import plan as planning
+from entrypoint import spec as specs
+from entrypoint import topology as topologies
+from entrypoint.model import Facts, File, JobSpec, Plan, Topology
+
+CASES = Path(__file__).resolve().parent / "launchers"
+
+
+def cases() -> list[Path]:
+    """The folders of all cases."""
+    return sorted(path.parent for path in CASES.glob("*/*/job.yaml"))
+
+
+def folders(case: Path) -> list[Path]:
+    """The folders of a case that hold golden files."""
+    return sorted(path for path in case.iterdir() if path.is_dir())
+
+
+def expected(folder: Path) -> dict[str, str]:
+    """The golden files of one folder."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
+
+
+def made(folder: Path) -> dict[str, str]:
+    """The same files, as they come out now."""
+    if folder.name == "render":
+        return _texts(_rendered(*_settle(folder.parent, 0)))
+    spec, facts, topology = _settle(folder.parent, int(folder.name.removeprefix("node-")))
+    plan = planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
+    return {**_texts(plan.files), "launch.txt": _launch(plan)}
+
+
+def _settle(case: Path, node: int) -> tuple[JobSpec, Facts, Topology]:
+    facts = Facts(**yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node))))
+    spec = specs.load((case / "job.yaml").read_text(), "job.yaml", facts.env, {})
+    site = registry.choose("platforms", spec.platform, facts, "local").site(facts)
+    device = registry.choose("devices", spec.device, facts, "cpu").device(facts)
+    return spec, facts, topologies.build(spec, facts, site, device)
+
+
+def _rendered(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
+    roster = planning.assume_roster(topology, facts)
+    files = [File("sshd_config", planning.sshd_config(spec, facts, topology, "job.yaml"), "")]
+    for name in registry.names("launchers"):
+        files += registry.load("launchers", name).scripts(spec, topology, roster, "job.yaml")
+    return files
+
+
+def _texts(files: list[File] | tuple[File, ...]) -> dict[str, str]:
+    """Without the keys, which are no templates, and without our version, which every release changes."""
+    mine = f"entrypoint {__version__}"
+    return {file.name: file.text.replace(mine, "entrypoint VERSION") for file in files if file.text}
+
+
+def _launch(plan: Plan) -> str:
+    launch = plan.launch
+    lines = [f"launcher {plan.launcher}, roll call {plan.roll_call}, verdict {launch.verdict}, in {plan.workdir}"]
+    lines.append(shlex.join(launch.argv) if launch.argv is not None else "no command: ranks are started from worker-0")
+    lines += [f"rank    {var.name}={shlex.quote(var.value)}" + "  (default)" * var.default for var in plan.env]
+    lines += [f"command {var.name}={shlex.quote(var.value)}" + "  (default)" * var.default for var in launch.env]
+    lines += [f"file    {file.mode:04o} {file.name}" for file in plan.files]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Rewrite every golden folder that is there."""
+    for case in cases():
+        for folder in folders(case):
+            for old in folder.iterdir():
+                old.unlink()
+            for name, text in made(folder).items():
+                (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Rendered by entrypoint VERSION from job.yaml.
+#
+#   bash torchrun.sh train.py --epochs 5
+#
+# Run it on every node; it needs bash, Python and torch (1.13 or newer), nothing else. `python train.py`, `-m package.module`
+# and a program that is not Python work as well as a script does.
+# Each setting is a variable: NNODES NODE_RANK NPROC_PER_NODE (or NGPUS_PER_NODE) MASTER_ADDR MASTER_PORT NODE_ADDR JOB_ID
+# RDZV_BACKEND RDZV_CONF RDZV_TIMEOUT MAX_RESTARTS LOG_DIR PYTHON TORCH_VERSION, and TORCHRUN_EXTRA_ARGS for options of
+# torchrun's own. What is unset comes from ModelArts' MA_*, VC_* and VK_* variables, else from the job spec.
+set -euo pipefail
+self=torchrun.sh
+extra_name=TORCHRUN_EXTRA_ARGS
+
+fail() { # exit status, what failed, what was seen, what to do
+  echo "$self: $2 | $3 | $4" >&2
+  exit "$1"
+}
+whole() { # name, value
+  case $2 in '' | *[!0-9]*) fail 78 "$1 is not a whole number" "'$2'" "set $1" ;; esac
+}
+
+# Where the job runs. On ModelArts its variables know better than whoever rendered this.
+hosts=(
+  modelarts-job-8f-worker-0.modelarts-job-8f
+  modelarts-job-8f-worker-1.modelarts-job-8f
+)
+if [ -n "${VC_WORKER_HOSTS:-}" ]; then IFS=', ' read -r -a hosts <<<"$VC_WORKER_HOSTS"; fi
+known=${#hosts[@]}
+NNODES=${NNODES:-${MA_NUM_HOSTS:-$known}}
+whole NNODES "$NNODES"
+NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
+if [ "$NNODES" -eq 1 ]; then
+  NODE_RANK=0
+  MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}
+elif [ "$NNODES" -ne "$known" ]; then
+  hosts=() # of another job than this one
+fi
+if [ -z "$NODE_RANK" ]; then
+  found=
+  for i in "${!hosts[@]}"; do
+    # Whole names, or whole first labels: worker-1 must not be taken for worker-10.
+    if [ "${hosts[i]}" = "$HOSTNAME" ] || [ "${hosts[i]%%.*}" = "${HOSTNAME%%.*}" ]; then found+=" $i"; fi
+  done
+  case $found in
+    '' | ' '*' '*)
+      fail 78 "which of the $NNODES nodes is this one?" "host name $HOSTNAME, no index" "set NODE_RANK (0 for worker-0)"
+      ;;
+  esac
+  NODE_RANK=${found# }
+fi
+whole NODE_RANK "$NODE_RANK"
+if [ "$NODE_RANK" -ge "$NNODES" ]; then
+  fail 78 "NODE_RANK is beyond the last node" "$NODE_RANK of $NNODES" "count from 0, or set NNODES"
+fi
+MASTER_ADDR=${MASTER_ADDR:-${hosts[0]:-}}
+if [ -z "$MASTER_ADDR" ]; then
+  fail 78 "worker-0 has no address" "$NNODES nodes, and no list of as many hosts" "set MASTER_ADDR, or VC_WORKER_HOSTS"
+fi
+MASTER_PORT=${MASTER_PORT:-6060}
+whole MASTER_PORT "$MASTER_PORT"
+NODE_ADDR=${NODE_ADDR:-${MA_CURRENT_IP:-${hosts[NODE_RANK]:-}}}
+# 0 is what ModelArts says on a node without accelerators.
+NPROC_PER_NODE=${NPROC_PER_NODE:-${NGPUS_PER_NODE:-${MA_NUM_GPUS:-2}}}
+if [ "$NPROC_PER_NODE" = 0 ]; then NPROC_PER_NODE=1; fi
+
+# What to run: a script, `-m module`, either after its interpreter, or a program that is not Python.
+if [ $# -eq 0 ]; then fail 64 "there is no program to run" "no arguments" "bash $self train.py --epochs 5"; fi
+if [ -z "${PYTHON:-}" ]; then
+  if type -P python >/dev/null; then PYTHON=python; else PYTHON=python3; fi
+fi
+form=()
+program=("$@")
+case ${1##*/} in
+  python | python[0-9] | python[0-9].[0-9]*)
+    PYTHON=$1
+    program=("${program[@]:1}")
+    # torch adds -u itself.
+    if [ "${program[0]:-}" = -u ]; then program=("${program[@]:1}"); fi
+    case ${program[0]:-} in
+      -m) form=(--module) program=("${program[@]:1}") ;;
+      -* | '') form=(--no_python) program=("$@") ;; # options that torch would not hand to the interpreter
+    esac
+    ;;
+  -m) form=(--module) program=("${program[@]:1}") ;;
+  *.py) ;;
+  *) if type -P -- "$1" >/dev/null; then form=(--no_python); fi ;;
+esac
+# torch expands $ in every word it hands to a process, which a doubled $ survives; it leaves the program's name alone.
+dollars='$$'
+name=${program[0]:-}
+program=("${program[@]//\$/$dollars}")
+if [ "${form[*]}" = --no_python ]; then program[0]=$name; fi
+
+# The spelling of some options depends on torch's version; its metadata tell it without the second an import takes.
+TORCH_VERSION=${TORCH_VERSION:-''}
+if [ -z "$TORCH_VERSION" ]; then
+  TORCH_VERSION=$("$PYTHON" -c '
+try:
+    from importlib.metadata import version
+    print(version("torch"))
+except Exception:
+    import torch
+    print(torch.__version__)') || fail 127 "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
+fi
+case $TORCH_VERSION in [0-9]*.[0-9]*) ;; *) fail 78 "TORCH_VERSION is no version" "'$TORCH_VERSION'" "write for example 2.1" ;; esac
+minor=${TORCH_VERSION#*.}
+torch=$((${TORCH_VERSION%%.*} * 100 + ${minor%%[!0-9]*})) # 2.1 is 201
+
+# More options for the launcher: the job spec's, each as it is, then the variable's, split at white space.
+extra=()
+read -r -d '' -a words <<<"${!extra_name:-}" || true
+extra+=("${words[@]}")
+reserved=(
+  'nnodes NNODES'
+  'node_rank NODE_RANK'
+  'nproc_per_node NPROC_PER_NODE'
+  'master_addr MASTER_ADDR'
+  'master_port MASTER_PORT'
+  'local_addr NODE_ADDR'
+  'standalone NNODES=1'
+  'rdzv_backend RDZV_BACKEND'
+  'rdzv_endpoint MASTER_ADDR and MASTER_PORT'
+  'rdzv_id JOB_ID'
+  'rdzv_conf RDZV_CONF'
+)
+for word in "${extra[@]}"; do
+  name=${word%%=*}
+  name=${name//-/_}
+  case $word in --*) ;; *) continue ;; esac
+  for pair in "${reserved[@]}"; do
+    # torch takes any beginning of an option for the option.
+    if [[ ${pair%% *} == "${name#__}"* ]]; then
+      fail 64 "--${pair%% *} is set by this script" "$word among the options" "remove it, and set ${pair#* }"
+    fi
+  done
+done
+# torch reads PET_<OPTION> too, stumbles over empty ones, and some would undo what is settled here.
+for name in "${!PET_@}"; do
+  if [ -z "${!name}" ]; then unset "$name"; fi
+done
+for pair in "${reserved[@]}"; do
+  name=${pair%% *}
+  unset "PET_${name^^}"
+done
+
+JOB_ID=${JOB_ID:-${MA_VJ_NAME:-modelarts-job-8f}}
+RDZV_BACKEND=${RDZV_BACKEND:-auto}
+RDZV_TIMEOUT=${RDZV_TIMEOUT:-600}
+MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-0}}
+
+# For torch 2.1 the platform's documents ask for the static rendezvous.
+if [ "$RDZV_BACKEND" = auto ]; then
+  if [ "$torch" -eq 201 ]; then RDZV_BACKEND=static; else RDZV_BACKEND=c10d; fi
+fi
+
+line=("$PYTHON" -m torch.distributed.run --nnodes="$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
+case $RDZV_BACKEND in
+  static)
+    line+=(--rdzv_backend=static --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --node_rank="$NODE_RANK")
+    line+=(--rdzv_conf="timeout=$RDZV_TIMEOUT${RDZV_CONF:+,$RDZV_CONF}")
+    ;;
+  c10d)
+    # Here torch numbers the nodes by their addresses' spelling: rank 0 may run on another node than worker-0.
+    if [ "$NNODES" -eq 1 ]; then
+      # One node meets itself, on any free port.
+      endpoint=127.0.0.1:0 NODE_ADDR=127.0.0.1
+    else
+      endpoint=$MASTER_ADDR:$MASTER_PORT
+      case $MASTER_ADDR in *:*) endpoint="[$MASTER_ADDR]:$MASTER_PORT" ;; esac
+    fi
+    # Left to itself, torch guesses from host names who is the host, and waits no more than a minute for it.
+    if [ "$NODE_RANK" -eq 0 ]; then is_host=1; else is_host=0; fi
+    conf="is_host=$is_host,join_timeout=$RDZV_TIMEOUT,read_timeout=$RDZV_TIMEOUT"
+    line+=(--rdzv_backend=c10d --rdzv_endpoint="$endpoint" --rdzv_conf="$conf${RDZV_CONF:+,$RDZV_CONF}")
+    # The others may have to reach this node; its host name, which torch would tell them, need not be known to them.
+    if [ -n "$NODE_ADDR" ] && [ "$torch" -ge 200 ]; then line+=(--local_addr="$NODE_ADDR"); fi
+    ;;
+  *) fail 64 "RDZV_BACKEND is no rendezvous of ours" "'$RDZV_BACKEND'" "set it to auto, c10d or static" ;;
+esac
+
+line+=(--max_restarts="$MAX_RESTARTS" --tee="${PET_TEE:-3}")
+if [ -n "${LOG_DIR:-}" ]; then line+=(--log_dir="$LOG_DIR"); fi
+# Lines on the console name the node and the rank; before 2.2 torch only knows its own prefix, with the local rank.
+prefix="[worker-$NODE_RANK rank \${rank}] "
+export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=${TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE:-$prefix}
+
+unset ENTRYPOINT_STAGE
+exec "${line[@]}" "${extra[@]}" "${form[@]}" -- "${program[@]}"

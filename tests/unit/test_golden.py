@@ -1,0 +1,62 @@
+"""Every golden tree comes out as it is written down, and what is shell in it is good shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.golden import CASES, cases, expected, folders, made
+
+FOLDERS = [folder for case in cases() for folder in folders(case)]
+SIZES = ("one", "two", "sixty-four")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(CASES))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+def test_golden(folder: Path) -> None:
+    wanted, got = expected(folder), made(folder)
+    assert sorted(got) == sorted(wanted), f"{name(folder)}: run `make golden` and read the difference"
+    for file, text in wanted.items():
+        assert got[file] == text, f"{name(folder)}/{file}: run `make golden` and read the difference"
+
+
+def test_every_template_is_shown_for_every_size() -> None:
+    shown = {(folder.parent.name, file) for folder in FOLDERS for file in expected(folder)}
+    everywhere = {"run_mpi.sh", "hostfile", "rank.sh", "torchrun.sh", "torchlaunch.sh", "sshd_config"}
+    wanted = {(size, file) for size in SIZES for file in everywhere}
+    # One node has no use for a way to the others.
+    wanted |= {(size, "ssh_config") for size in SIZES[1:]}
+    assert wanted <= shown, sorted(wanted - shown)
+
+
+def test_large_cases_show_the_first_and_the_last_node() -> None:
+    for case in CASES.glob("*/sixty-four"):
+        assert {"node-0", "node-63"} <= {folder.name for folder in folders(case)}
+
+
+SHELL = sorted(path for folder in FOLDERS for path in folder.glob("*.sh"))
+
+
+@pytest.mark.parametrize("path", SHELL, ids=name)
+def test_shell_can_be_read_by_its_shell(path: Path) -> None:
+    shells = ["sh", "bash"] if path.name == "rank.sh" else ["bash"]
+    for shell in shells:
+        checked = subprocess.run([shell, "-n", path], capture_output=True, text=True)
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("wrapper", [False, True], ids=["scripts", "rank.sh"])
+def test_shellcheck_has_nothing_to_say(wrapper: bool) -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed")
+    # rank.sh is sourced, so nothing in it names its shell; a value in it may look like something to expand.
+    options = ["--shell=sh", "--exclude=SC2016"] if wrapper else []
+    paths = [path for path in SHELL if (path.name == "rank.sh") == wrapper]
+    checked = subprocess.run(["shellcheck", "--norc", *options, *paths], capture_output=True, text=True)
+    assert checked.stdout == ""
