@@ -22,12 +22,12 @@ _RESERVED = {
 }
 
 
-def launch(spec: JobSpec, topology: Topology, script: File, own: dict[str, str]) -> Launch:
-    """The script on every node. `own` maps variables that only this launcher's script has to fields of the spec."""
+def launch(spec: JobSpec, topology: Topology, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
+    """The script on every node. `own` are settings that only this launcher's script has."""
     return Launch(
         argv=("bash", f"{topology.run_dir}/{script.name}", *spec.command),
         files=(script,),
-        env=_settings(spec, topology, {"MASTER_PORT": "torch.port", "TORCH_VERSION": "torch.version", **own}),
+        env=(*_settings(spec, topology), *own),
         verdict="first-failure",
     )
 
@@ -56,27 +56,34 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int)
     return File(f"{name}.sh", render(template, context), template, mode=mode)
 
 
-def _settings(spec: JobSpec, topology: Topology, fields: dict[str, str]) -> tuple[EnvVar, ...]:
-    """The script's variables: what all nodes agreed on, and of the rest what a flag or a variable of ours set."""
-    origins, this = topology.origins, topology.this
-    many = len(topology.nodes) > 1
-    master = (topology.leader.address or topology.leader.host) if many else "127.0.0.1"
-    named = origins.get("name")
-    settings = [
+def asked(spec: JobSpec, fields: dict[str, str]) -> tuple[EnvVar, ...]:
+    """Settings that a flag or a variable of ours gave, so that they win over a variable that the container was given.
+
+    The others are defaults in the script. `fields` maps the script's variables to fields of the section `torch`.
+    """
+    sources = {variable: spec.source(f"torch.{field}") for variable, field in fields.items()}
+    return tuple(
+        EnvVar(variable, str(getattr(spec.torch, fields[variable])), str(source))
+        for variable, source in sources.items()
+        if source.origin in ("flag", "env")
+    )
+
+
+def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+    """What all nodes agreed on is not for a variable of one of them to change."""
+    origins, hosts = topology.origins, str(topology.origins.get("hosts", ""))
+    if len(topology.nodes) > 1:
+        master = EnvVar("MASTER_ADDR", topology.leader.address or topology.leader.host, hosts)
+    else:
+        master = EnvVar("MASTER_ADDR", "127.0.0.1", "the only node")
+    return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "the entrypoint"),
-        EnvVar("NNODES", str(len(topology.nodes)), str(origins.get("hosts", ""))),
+        EnvVar("NNODES", str(len(topology.nodes)), hosts),
         EnvVar("NODE_RANK", str(topology.me), str(origins.get("node_rank", "the only node"))),
-        EnvVar("NPROC_PER_NODE", str(this.slots), str(origins.get("slots", ""))),
-        EnvVar("MASTER_ADDR", master, str(origins.get("hosts", "")) if many else "the only node"),
-        EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True),
-        EnvVar("JOB_ID", topology.job, str(named or ""), default=not (named and named.origin in ("flag", "env"))),
-    ]
-    for variable, path in fields.items():
-        source = spec.source(path)
-        if source.origin in ("flag", "env"):
-            value = spec.model_dump(include={"torch"})["torch"][path.removeprefix("torch.")]
-            settings.append(EnvVar(variable, str(value), str(source)))
-    return tuple(settings)
+        EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
+        master,
+        *asked(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
+    )
 
 
 def _check_extra_args(spec: JobSpec) -> None:

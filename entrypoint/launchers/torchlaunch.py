@@ -8,7 +8,7 @@ from entrypoint.model import File, JobSpec, Launch, Roster, Topology
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """torchlaunch.sh on every node, with the command's words as its arguments."""
-    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700), {})
+    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
 
 
 def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from entrypoint.launchers import _torch
-from entrypoint.model import File, JobSpec, Launch, Roster, Topology
-
-_OWN = {"RDZV_BACKEND": "torch.rdzv_backend", "MAX_RESTARTS": "torch.max_restarts"}
+from entrypoint.model import DEFAULT, EnvVar, File, JobSpec, Launch, Roster, Topology
 
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """torchrun.sh on every node, with the command's words as its arguments."""
-    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchrun", "the job's spec", 0o700), _OWN)
+    this, origins = topology.this, topology.origins
+    name = origins.get("name", DEFAULT)
+    own = [
+        EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
+        *_torch.asked(spec, {"RDZV_BACKEND": "rdzv_backend", "MAX_RESTARTS": "max_restarts"}),
+    ]
+    if len(topology.nodes) > 1:
+        own.append(EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True))
+    script = _torch.script(spec, topology, "torchrun", "the job's spec", 0o700)
+    return _torch.launch(spec, topology, script, tuple(own))
 
 
 def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
