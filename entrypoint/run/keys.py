@@ -6,6 +6,7 @@ the job and the key's use, so no two keys of two jobs are the same even with one
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,9 @@ SECRET_BYTES = 16  # fewer can be guessed
 class Keys:
     """What this node needs of the job's keys. Only the leader has the client's private key."""
 
-    client_private: bytes
+    client_private: bytes = dataclasses.field(repr=False)
     client_public: str
-    host_private: bytes
+    host_private: bytes = dataclasses.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
 
     def files(self) -> dict[str, bytes | str]:
