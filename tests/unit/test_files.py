@@ -1,0 +1,339 @@
+"""The run directory: nobody else's, held by one entrypoint, and every file in it whole, private from its first byte."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from entrypoint.errors import CantCreateError, ConfigError
+from entrypoint.run.files import RunDir
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[RunDir]:
+    run_dir = RunDir(str(path))
+    try:
+        yield run_dir
+    finally:
+        run_dir.close()
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def disk_full(size: int) -> Iterator[None]:
+    """No file may grow beyond `size` bytes; the write that would fails half done, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        RunDir(str(path))
+    assert caught.value.status == 78
+    return str(caught.value)
+
+
+MASKS = [0o000, 0o022, 0o077]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Modes
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_directory_is_ours_alone(mask: int, tmp_path: Path) -> None:
+    with umask(mask), held(tmp_path / "run") as run_dir:
+        assert mode(run_dir.path) == 0o700
+        assert mode(run_dir.path / "lock") == 0o600
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("wanted", [0o600, 0o644, 0o700])
+def test_a_file_has_its_mode_whatever_the_umask(wanted: int, mask: int, tmp_path: Path) -> None:
+    with umask(mask), held(tmp_path / "run") as run_dir:
+        run_dir.write("file", "text", wanted)
+        assert mode(run_dir.path / "file") == wanted
+        assert os.listdir(run_dir.path).count("file") == 1
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_secret_is_private_from_its_first_byte(mask: int, tmp_path: Path) -> None:
+    """What a write that failed half-way leaves is what a spy would see while it runs."""
+    with umask(mask), held(tmp_path / "run") as run_dir:
+        with disk_full(1000), pytest.raises(CantCreateError):
+            run_dir.write("secret", b"s" * 2000, 0o600)
+        (half,) = [path for path in run_dir.path.iterdir() if "secret" in path.name]
+        assert 0 < half.stat().st_size < 2000
+        assert mode(half) == 0o600
+
+
+def test_the_pipe_is_private(tmp_path: Path) -> None:
+    with umask(0), held(tmp_path / "run") as run_dir:
+        os.close(run_dir.pipe("ranks"))
+        assert mode(run_dir.path / "ranks") == 0o600
+        assert stat.S_ISFIFO((run_dir.path / "ranks").lstat().st_mode)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Content
+
+
+@pytest.mark.parametrize("content", ["text\n", "ä\udcff", b"\x00\xff", "", "x" * 100_000])
+def test_every_byte(content: str | bytes, tmp_path: Path) -> None:
+    expected = content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
+    with held(tmp_path / "run") as run_dir:
+        run_dir.write("file", content, 0o600)
+        assert (run_dir.path / "file").read_bytes() == expected
+
+
+def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
+    with held(tmp_path / "run") as run_dir:
+        run_dir.write("file", "old", 0o600)
+        with open(run_dir.path / "file") as reader:
+            run_dir.write("file", "new", 0o644)
+            assert reader.read() == "old"
+        assert (run_dir.path / "file").read_text() == "new"
+        assert mode(run_dir.path / "file") == 0o644
+
+
+def test_a_failed_write_leaves_the_old(tmp_path: Path) -> None:
+    with held(tmp_path / "run") as run_dir:
+        run_dir.write("file", "old", 0o600)
+        with disk_full(10), pytest.raises(CantCreateError) as caught:
+            run_dir.write("file", "n" * 20, 0o600)
+        assert (run_dir.path / "file").read_text() == "old"
+        run_dir.write("file", "new", 0o600)
+        assert (run_dir.path / "file").read_text() == "new"
+    assert (str(caught.value), caught.value.status) == (
+        f"cannot write {tmp_path}/run/file | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+        73,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Traps that another user of /tmp could set
+
+
+def test_a_link_in_the_directory_s_place(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir(mode=0o700)
+    (tmp_path / "run").symlink_to(tmp_path / "other")
+    assert refusal(tmp_path / "run") == (
+        f"the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner {os.geteuid()}"
+        " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
+    )
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_link_to_nowhere_in_the_directory_s_place(tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(tmp_path / "other")
+    assert "lrwxrwxrwx" in refusal(tmp_path / "run")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_in_the_directory_s_place(tmp_path: Path) -> None:
+    (tmp_path / "run").touch(mode=0o600)
+    assert "-rw-------" in refusal(tmp_path / "run")
+
+
+@pytest.mark.parametrize("loose", [0o755, 0o770, 0o701, 0o777])
+def test_a_directory_that_others_can_enter(loose: int, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(loose)
+    assert stat.filemode(stat.S_IFDIR | loose) in refusal(tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@ROOT_ONLY
+def test_another_s_directory(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    os.chown(tmp_path / "run", 65534, 65534)
+    assert refusal(tmp_path / "run") == (
+        f"the run directory is not ours alone | {tmp_path}/run is drwx------, owner 65534"
+        " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
+    )
+
+
+@pytest.mark.parametrize("name", ["file", ".file.new"])
+def test_a_link_in_a_file_s_place_is_replaced(name: str, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "run" / name).symlink_to(victim)
+    with held(tmp_path / "run") as run_dir:
+        run_dir.write("file", "secret", 0o600)
+        assert not (run_dir.path / "file").is_symlink()
+        assert (run_dir.path / "file").read_text() == "secret"
+    assert victim.read_text() == "untouched"
+
+
+def test_a_link_in_the_pipe_s_place_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "run" / "ranks").symlink_to(tmp_path / "victim")
+    with held(tmp_path / "run") as run_dir:
+        os.close(run_dir.pipe("ranks"))
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_link_in_the_lock_s_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "run" / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(CantCreateError):
+        RunDir(str(tmp_path / "run"))
+    assert not (tmp_path / "victim").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One holder
+
+
+def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
+    with held(tmp_path / "run") as run_dir:
+        run_dir.write("file", "first", 0o600)
+        assert refusal(tmp_path / "run") == (
+            f"another entrypoint is at work in this run directory | {tmp_path}/run"
+            " | give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
+        )
+        assert (run_dir.path / "file").read_text() == "first"
+
+
+HOLDER = """\
+import os, sys
+from entrypoint.run.files import RunDir
+run_dir = RunDir(sys.argv[1])
+run_dir.write("left", "behind", 0o600)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert "another entrypoint is at work" in refusal(path)
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+    with held(path) as run_dir:
+        run_dir.write("left", "new", 0o600)
+    assert not path.exists()
+
+
+def test_after_close_the_next_may_have_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        with held(tmp_path / "run"):
+            pass
+
+
+def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
+    """A child that outlives us must not keep the directory."""
+    with held(tmp_path / "run"):
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False)
+    with child:
+        RunDir(str(tmp_path / "run")).close()
+        assert child.poll() is None
+        child.communicate(timeout=10)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Where it cannot be
+
+
+def test_its_parents_are_made(tmp_path: Path) -> None:
+    with held(tmp_path / "a" / "b" / "run") as run_dir:
+        assert mode(run_dir.path) == 0o700
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    root = os.geteuid() == 0
+    if root:  # who may write everywhere
+        os.seteuid(65534)
+    try:
+        with pytest.raises(CantCreateError) as caught:
+            RunDir(str(tmp_path / "closed" / "run"))
+    finally:
+        if root:
+            os.seteuid(0)
+    assert (str(caught.value), caught.value.status) == (
+        f"cannot write {tmp_path}/closed/run | Permission denied"
+        " | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+        73,
+    )
+
+
+def test_a_read_only_file_system() -> None:
+    with pytest.raises(CantCreateError) as caught:
+        RunDir("/proc/entrypoint/run")
+    assert caught.value.status == 73
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The end
+
+
+def test_close_removes_all(tmp_path: Path) -> None:
+    run_dir = RunDir(str(tmp_path / "run"))
+    run_dir.write("secret", "s", 0o600)
+    os.close(run_dir.pipe("ranks"))
+    (run_dir.path / "written-by-a-program").touch()
+    run_dir.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_close_removes_files_where_the_parent_is_not_ours(tmp_path: Path) -> None:
+    """A mounted run directory can't be removed; what is in it can."""
+    path = tmp_path / "run"
+    run_dir = RunDir(str(path))
+    run_dir.write("secret", "s", 0o600)
+    (path / "kept").mkdir()
+    run_dir.close()
+    assert [entry.name for entry in path.iterdir()] == ["kept"]
+
+
+def test_close_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    run_dir = RunDir(str(tmp_path / "run"))
+    (run_dir.path / "link").symlink_to(tmp_path / "victim")
+    run_dir.close()
+    assert (tmp_path / "victim").read_text() == "untouched"
+
+
+def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
+    run_dir = RunDir(str(tmp_path / "run"))
+    run_dir.write("client_key", "of the last job", 0o600)
+    os.close(run_dir._lock)  # as the kernel does when it is killed
+    with held(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run").exists()

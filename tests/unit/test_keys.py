@@ -1,0 +1,352 @@
+"""The job's keys: the same on every node, of no other job, and nowhere but where they are needed."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+
+from entrypoint import topology as topologies
+from entrypoint.errors import ConfigError, EntrypointError, NoInputError
+from entrypoint.model import Device, Facts, Site, Topology
+from entrypoint.run import keys
+from entrypoint.spec import load
+
+SECRET = "0123456789abcdef0123456789abcdef"
+NODES = ("worker-0", "worker-1", "worker-2")
+
+
+def make(
+    me: int = 0,
+    secret: str | None = SECRET,
+    job: str = "job",
+    hosts: tuple[str, ...] = NODES,
+    text: str = "",
+) -> keys.Keys:
+    """The keys that node `me` has."""
+    spec = load(
+        f"name: {job}\nhosts: [{', '.join(hosts)}]\nnode_rank: {me}\n{text}",
+        "job.yaml",
+        {"ENTRYPOINT_SECRET": secret} if secret else {},
+        {},
+    )
+    facts = Facts(env={}, hostname="c", cwd="/", uid=1000, user="u", home="/home/u")
+    topology: Topology = topologies.build(spec, facts, Site("local"), Device("cpu", 0, ""))
+    return keys.load(spec, topology)
+
+
+def refusal(kind: type[EntrypointError], text: str, secret: str | None = None) -> tuple[str, int]:
+    with pytest.raises(kind) as caught:
+        make(secret=secret, text=text)
+    return str(caught.value), caught.value.status
+
+
+def public_of(private: bytes, tmp_path: Path) -> str:
+    """The public key as ssh-keygen reads it out of the private one."""
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        pytest.skip("no ssh-keygen here")
+    path = tmp_path / "key"
+    path.unlink(missing_ok=True)
+    path.write_bytes(private)
+    path.chmod(0o600)
+    done = subprocess.run([program, "-y", "-f", str(path)], capture_output=True, text=True, check=True)
+    return " ".join(done.stdout.split()[:2])
+
+
+def seed(private: bytes) -> bytes:
+    """The key itself: OpenSSH's form of it holds a random number too, so two files of one key differ."""
+    key = load_ssh_private_key(private, password=None)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key.private_bytes_raw()
+
+
+def same(one: keys.Keys, two: keys.Keys) -> bool:
+    return (seed(one.client_private), seed(one.host_private), one.client_public, one.known_hosts) == (
+        seed(two.client_private), seed(two.host_private), two.client_public, two.known_hosts,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may read everything, so it steps down to a user who may not."""
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        yield
+        os.seteuid(0)
+    else:
+        yield
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Derived
+
+
+def test_all_nodes_agree() -> None:
+    leader, *workers = [make(me) for me in range(3)]
+    assert {node.client_public for node in (leader, *workers)} == {leader.client_public}
+    assert {seed(node.client_private) for node in (leader, *workers)} == {seed(leader.client_private)}
+    assert leader.client_public.startswith("ssh-ed25519 ")
+
+
+def test_twice_the_same() -> None:
+    assert same(make(), make())
+
+
+def test_every_host_has_its_own_key() -> None:
+    assert len({seed(make(0).client_private), *(seed(make(me).host_private) for me in range(3))}) == 4
+
+
+def test_the_leader_knows_every_host_before_it_calls(tmp_path: Path) -> None:
+    lines = [line.split(" ", 1) for line in make().known_hosts.splitlines()]
+    assert [host for host, _ in lines] == list(NODES)
+    assert [key for _, key in lines] == [public_of(make(me).host_private, tmp_path) for me in range(3)]
+
+
+def test_names_with_addresses_are_known_by_name() -> None:
+    known = make(hosts=("a=10.0.0.1", "b=10.0.0.2")).known_hosts
+    assert [line.split()[0] for line in known.splitlines()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"secret": SECRET[:-1] + "x"},
+        {"secret": SECRET + "0"},
+        {"job": "job-2"},
+    ],
+)
+def test_another_secret_or_job_has_other_keys(other: dict[str, str]) -> None:
+    one, two = make(), make(**other)  # type: ignore[arg-type]
+    assert seed(one.client_private) != seed(two.client_private)
+    assert one.client_public != two.client_public
+    assert seed(one.host_private) != seed(two.host_private)
+    assert not set(one.known_hosts.splitlines()) & set(two.known_hosts.splitlines())
+
+
+def test_another_host_has_another_key_and_the_job_the_same_client() -> None:
+    one, two = make(hosts=("a", "b")), make(hosts=("c", "b"))
+    assert seed(one.host_private) != seed(two.host_private)
+    assert seed(one.client_private) == seed(two.client_private)
+    assert one.known_hosts.splitlines()[1] == two.known_hosts.splitlines()[1]
+
+
+def test_name_and_use_cannot_run_into_each_other() -> None:
+    one, two = make(hosts=("a", "z"), job="b"), make(hosts=("ab", "z"), job="b")
+    assert seed(one.host_private) != seed(two.host_private)
+    client = make(hosts=("client", "z"))
+    assert seed(client.host_private) != seed(client.client_private)
+
+
+def test_a_worker_has_nothing_to_log_in_with() -> None:
+    worker = make(1)
+    assert worker.known_hosts == ""
+    assert set(worker.files()) == {"host_key", "authorized_keys"}
+    assert worker.files()["host_key"] == worker.host_private
+    assert worker.files()["authorized_keys"] == f"restrict {worker.client_public}\n"
+
+
+def test_files_of_the_leader() -> None:
+    leader = make()
+    assert leader.files() == {
+        "host_key": leader.host_private,
+        "authorized_keys": f"restrict {leader.client_public}\n",
+        "client_key": leader.client_private,
+        "known_hosts": leader.known_hosts,
+    }
+
+
+def test_ssh_keygen_reads_what_we_wrote(tmp_path: Path) -> None:
+    made = make()
+    assert public_of(made.client_private, tmp_path) == made.client_public
+    assert public_of(made.host_private, tmp_path) == make().known_hosts.splitlines()[0].split(" ", 1)[1]
+
+
+def test_the_derivation_is_rfc_5869() -> None:
+    """Worked out step by step with hmac alone: nodes of two versions of the toolkit must agree on this for ever."""
+
+    def seed(info: bytes) -> bytes:
+        extracted = hmac.digest(b"entrypoint keys 1", SECRET.encode(), "sha256")
+        return hmac.digest(extracted, info + b"\x01", "sha256")
+
+    def public(info: bytes) -> str:
+        key = Ed25519PrivateKey.from_private_bytes(seed(info)).public_key()
+        return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+    assert make().client_public == public(b"client\0job")
+    assert make().known_hosts.splitlines()[2] == f"worker-2 {public(b'host worker-2' + bytes(1) + b'job')}"
+
+
+def test_secrets_are_not_in_what_is_printed() -> None:
+    made = make()
+    assert SECRET not in repr(made)
+    assert "PRIVATE KEY" not in repr(made)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# From a file
+
+
+def test_a_file_is_the_same_secret(tmp_path: Path) -> None:
+    """Also with the line end that editors and `openssl rand` leave."""
+    for ending in ("", "\n", "\r\n"):
+        (tmp_path / "secret").write_bytes(SECRET.encode() + ending.encode())
+        assert same(make(secret=None, text=f"secret_file: {tmp_path}/secret"), make())
+
+
+def test_a_binary_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(range(128, 160)))
+    assert make(secret=None, text=f"secret_file: {tmp_path}/secret").client_public != make().client_public
+
+
+def test_too_short(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("fifteen-bytes..\n")
+    assert refusal(ConfigError, f"secret_file: {tmp_path}/secret") == (
+        "the secret is too short (spec job.yaml:4:14) | 15 bytes | use at least 16, such as openssl rand -hex 32 gives",
+        78,
+    )
+
+
+def test_sixteen_bytes_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sixteen-bytes...\n")
+    assert make(secret=None, text=f"secret_file: {tmp_path}/secret").known_hosts
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\r\n\n"])
+def test_an_empty_file(content: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(content)
+    assert "| 0 bytes |" in refusal(ConfigError, f"secret_file: {tmp_path}/secret")[0]
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert refusal(NoInputError, f"secret_file: {tmp_path}/none") == (
+        f"cannot read secret_file | {tmp_path}/none: No such file or directory | mount it where this user can read it",
+        66,
+    )
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    assert refusal(NoInputError, f"secret_file: {tmp_path}")[0] == (
+        f"cannot read secret_file | {tmp_path}: Is a directory | mount it where this user can read it"
+    )
+
+
+def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(0o755)
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "secret").chmod(0)
+    request.getfixturevalue("nobody")
+    assert refusal(NoInputError, f"secret_file: {tmp_path}/secret") == (
+        f"cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it",
+        66,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Neither
+
+
+def test_fails_closed() -> None:
+    assert refusal(ConfigError, "") == (
+        "a job of 3 nodes needs keys, so that nobody else can log in | no secret and no key files"
+        " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
+        " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
+        78,
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "given"),
+    [
+        ({}, "", False),
+        ({"ENTRYPOINT_SECRET": SECRET}, "", True),
+        ({}, "secret_file: /nowhere", True),
+        ({}, "ssh: {client_key: /a, host_key: /b}", True),
+    ],
+)
+def test_given(env: dict[str, str], text: str, given: bool) -> None:
+    assert keys.given(load(text, "job.yaml", env, {})) is given
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Mounted
+
+
+def keygen(path: Path, *options: str) -> str:
+    """Make a key pair with ssh-keygen; the public key."""
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        pytest.skip("no ssh-keygen here")
+    subprocess.run([program, "-q", "-N", "", "-C", "", "-f", str(path), *options], check=True)
+    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
+
+
+def mounted(tmp_path: Path, more: str = "") -> str:
+    return f"ssh: {{client_key: {tmp_path}/client, host_key: {tmp_path}/host{more}}}"
+
+
+def test_mounted_keys(tmp_path: Path) -> None:
+    client, host = keygen(tmp_path / "client", "-t", "ed25519"), keygen(tmp_path / "host", "-t", "ed25519")
+    made = make(secret=None, text=mounted(tmp_path))
+    assert made.client_public == client
+    assert public_of(made.client_private, tmp_path) == client
+    assert public_of(made.host_private, tmp_path) == host
+    assert made.known_hosts == "".join(f"{name} {host}\n" for name in NODES)
+    assert make(1, None, text=mounted(tmp_path)).known_hosts == ""
+
+
+def test_mounted_keys_win_over_a_secret(tmp_path: Path) -> None:
+    client = keygen(tmp_path / "client", "-t", "ed25519")
+    keygen(tmp_path / "host", "-t", "ed25519")
+    assert make(text=mounted(tmp_path)).client_public == client
+
+
+def test_mounted_known_hosts(tmp_path: Path) -> None:
+    keygen(tmp_path / "client", "-t", "ed25519")
+    keygen(tmp_path / "host", "-t", "ed25519")
+    (tmp_path / "known").write_text("worker-0 ssh-ed25519 AAAA\n")
+    made = make(secret=None, text=mounted(tmp_path, f", known_hosts: {tmp_path}/known"))
+    assert made.known_hosts == "worker-0 ssh-ed25519 AAAA\n"
+
+
+@pytest.mark.parametrize("which", ["client", "host"])
+def test_mounted_rsa_is_refused(which: str, tmp_path: Path) -> None:
+    for name in ("client", "host"):
+        keygen(tmp_path / name, *(("-t", "rsa", "-b", "2048") if name == which else ("-t", "ed25519")))
+    assert refusal(ConfigError, mounted(tmp_path)) == (
+        f"ssh.{which}_key is not an Ed25519 key | {tmp_path}/{which} | make it with: ssh-keygen -t ed25519 -N ''",
+        78,
+    )
+
+
+def test_mounted_with_a_passphrase_is_refused(tmp_path: Path) -> None:
+    keygen(tmp_path / "client", "-t", "ed25519", "-N", "words of mine")
+    keygen(tmp_path / "host", "-t", "ed25519")
+    message, status = refusal(ConfigError, mounted(tmp_path))
+    assert message.startswith(f"ssh.client_key is not a private key we can read | {tmp_path}/client: ")
+    assert status == 78
+
+
+@pytest.mark.parametrize("content", [b"", b"not a key", b"\xff\xfe\x00", b"ssh-ed25519 AAAA comment\n"])
+def test_mounted_nonsense_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "client").write_bytes(content)
+    (tmp_path / "host").write_bytes(content)
+    message, status = refusal(ConfigError, mounted(tmp_path))
+    assert message.startswith(f"ssh.client_key is not a private key we can read | {tmp_path}/client: ")
+    assert status == 78
+
+
+def test_mounted_and_missing(tmp_path: Path) -> None:
+    assert refusal(NoInputError, mounted(tmp_path)) == (
+        f"cannot read ssh.client_key | {tmp_path}/client: No such file or directory"
+        " | mount it where this user can read it",
+        66,
+    )
