@@ -176,7 +176,8 @@ def test_modelarts_variables(bench: Bench) -> None:
     options = bench.run(**env).options
     assert options[2:5] == ["--nnodes=3", "--nproc_per_node=8", "--rdzv_id=j"]
     assert "--rdzv_endpoint=j-worker-0.j:6060" in options
-    assert "--local_addr=10.0.0.9" in options
+    assert "--local_addr=j-worker-2.j" in options  # rank 0 stays on worker-0, see test_c10d_numbers_nodes_by_spelling
+    assert "--local_addr=10.0.0.9" in bench.run(**{**env, "VC_WORKER_HOSTS": "", "MASTER_ADDR": "m"}).options
     assert "--node_rank=2" in bench.run(RDZV_BACKEND="static", **env).options
     assert "--node_rank=1" in bench.run(RDZV_BACKEND="static", **env, MA_TASK_INDEX="1").options
     assert "--node_rank=0" in bench.run(script="torchlaunch", **env, NODE_RANK="0").options
@@ -429,16 +430,20 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def run_nodes(folder: Path, python: str, script: str, count: int, words: Sequence[str], **env: str) -> list[list[str]]:
+def run_nodes(
+    folder: Path, python: str, script: str, count: int, words: Sequence[str],
+    addresses: Sequence[str] = ("127.0.0.1", "127.0.0.1"), **env: str,
+) -> list[list[str]]:  # fmt: skip
     """The script on `count` nodes at once, on loopback. The lines each node printed."""
     (folder / "train.py").write_text(TRAIN)
     base = {name: value for name, value in os.environ.items() if not name.startswith("ENTRYPOINT_")}
     base |= {"PYTHON": python, "NNODES": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    base |= {"NODE_ADDR": "127.0.0.1", "NPROC_PER_NODE": "2", "OMP_NUM_THREADS": "1", **env}
+    base |= {"NPROC_PER_NODE": "2", "OMP_NUM_THREADS": "1", **env}
     nodes = [
         subprocess.Popen(
             ["bash", f"{script}.sh", "train.py", *words],
-            cwd=folder, env={**base, "NODE_RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=folder, env={**base, "NODE_RANK": str(rank), "NODE_ADDR": addresses[rank]},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(count)
     ]  # fmt: skip
@@ -477,6 +482,14 @@ def test_two_real_nodes(tmp_path: Path, torch_python: str, way: str) -> None:
     assert sorted(ranks) == [[0, 1], [2, 3]]
     if backend != "c10d":
         assert ranks == [[0, 1], [2, 3]]
+
+
+def test_c10d_numbers_nodes_by_spelling(tmp_path: Path, torch_python: str) -> None:
+    """Why NODE_ADDR is the name where there is one: of these two addresses worker-1's is spelt first."""
+    Bench(tmp_path)
+    addresses = ("127.0.0.9", "127.0.0.10")
+    nodes = run_nodes(tmp_path, torch_python, "torchrun", 2, [], addresses)
+    assert [{result["GROUP_RANK"] for result in results(lines)} for lines in nodes] == [{"1"}, {"0"}]
 
 
 def test_one_real_node_beside_another(tmp_path: Path, torch_python: str) -> None:

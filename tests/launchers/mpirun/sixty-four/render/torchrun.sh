@@ -121,7 +121,7 @@ if [ -z "$MASTER_ADDR" ]; then
 fi
 MASTER_PORT=${MASTER_PORT:-6060}
 whole MASTER_PORT "$MASTER_PORT"
-NODE_ADDR=${NODE_ADDR:-${MA_CURRENT_IP:-${hosts[NODE_RANK]:-}}}
+NODE_ADDR=${NODE_ADDR:-${hosts[NODE_RANK]:-${MA_CURRENT_IP:-}}}
 # 0 is what ModelArts says on a node without accelerators.
 NPROC_PER_NODE=${NPROC_PER_NODE:-${NGPUS_PER_NODE:-${MA_NUM_GPUS:-8}}}
 if [ "$NPROC_PER_NODE" = 0 ]; then NPROC_PER_NODE=1; fi
@@ -223,7 +223,8 @@ case $RDZV_BACKEND in
     line+=(--rdzv_conf="timeout=$RDZV_TIMEOUT${RDZV_CONF:+,$RDZV_CONF}")
     ;;
   c10d)
-    # Here torch numbers the nodes by their addresses' spelling: rank 0 may run on another node than worker-0.
+    # Here torch numbers the nodes in the order of their addresses' spelling. Names ending in -0, -1, ... leave rank 0 on
+    # worker-0; with IP addresses it may run on any node.
     if [ "$NNODES" -eq 1 ]; then
       # One node meets itself, on any free port.
       endpoint=127.0.0.1:0 NODE_ADDR=127.0.0.1
