@@ -65,7 +65,7 @@ def build(
     """
     launcher = choose_launcher(spec, topology)
     name = launcher.__name__.rsplit(".", 1)[-1]
-    if not spec.command:
+    if not (spec.command and spec.command[0]):
         raise ConfigError(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )

@@ -18,6 +18,9 @@ from entrypoint.model import Outcome
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
+# Python ignores these, and what is ignored stays so in the program we become: `yes | head` would never end.
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+
 
 def exit_status(returncode: int) -> int:
     """A process's exit status as a shell says it: its own, or 128+n when signal n ended it."""
@@ -35,9 +38,10 @@ def ended(what: str, status: int) -> str:
 def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
     missing = isinstance(error, FileNotFoundError)
-    name = error.filename or argv[0]
+    name = os.fsdecode(error.filename or argv[0])  # the program, its last place on PATH, or the working directory
+    place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
     return Outcome(
-        EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {name}: {error.strerror}"
+        EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {place}{error.strerror}"
     )
 
 
@@ -65,6 +69,8 @@ async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asynci
 
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
     """Become the program. Returns only when that failed."""
+    for signum in _PYTHON_IGNORES:
+        signal.signal(signum, signal.SIG_DFL)
     try:
         os.chdir(cwd)
         os.execvpe(argv[0], list(argv), dict(env))
