@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from entrypoint import __version__, errors, registry
 from entrypoint import fields as spec_fields
@@ -29,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
         args = _parser().parse_args(ours)
         args.command = program
-        return int(args.action(args, say))
+        status = int(args.action(args, say))
+        _flush()
+        return status
     except EntrypointError as error:
         for line in error.lines():
             say(line)
@@ -44,6 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get(_TRACE):
             traceback.print_exc()
         return EXIT_SOFTWARE
+
+
+def _flush() -> None:
+    """Write now what was printed, where a reader that has left is understood, and not when Python ends."""
+    if sys.stdout is not None:  # as in `plan >&-`
+        sys.stdout.flush()
 
 
 class Speaker:
@@ -186,6 +195,10 @@ class _Parser(argparse.ArgumentParser):
         do = "put -- before the program: -- python train.py" if "unrecognized arguments" in message else ""
         raise UsageError(message, "", do or f"try: {self.prog} --help")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # after --help and --version
+        _flush()
+        super().exit(status, message)
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
@@ -198,20 +211,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    run = _command(commands, "run", "boot this node's part of the job and end with its result", _run)
+    run = _command(
+        commands,
+        "run [options] [-- PROGRAM ARGUMENT ...]",
+        "boot this node's part of the job and end with its result",
+        _run,
+    )
     _spec_arguments(run)
 
     plan = _command(
-        commands, "plan", "print what run will do, with the origin of each value; no network, no writes", _plan
+        commands,
+        "plan [options] [-- PROGRAM ARGUMENT ...]",
+        "print what run will do, with the origin of each value; no network, no writes",
+        _plan,
     )
     _spec_arguments(plan)
     plan.add_argument("--json", action="store_true", help="as JSON")
 
-    render = _command(commands, "render", "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config", _render)
+    render = _command(
+        commands, "render --out DIR [options]", "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config", _render
+    )
     _spec_arguments(render)
     render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
 
-    deploy = _command(commands, "deploy", "print the file that another system runs the job from", _deploy)
+    deploy = _command(
+        commands,
+        "deploy TARGET --image IMAGE [options] [-- PROGRAM ARGUMENT ...]",
+        "print the file that another system runs the job from",
+        _deploy,
+    )
     deploy.add_argument("target", choices=registry.names("deploy"))
     _spec_arguments(deploy)
     deploy.add_argument("--image", required=True, help="image with the toolkit in it")
@@ -222,12 +250,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: argparse._SubParsersAction[_Parser], name: str, text: str, action: object
+    commands: argparse._SubParsersAction[_Parser], usage: str, text: str, action: object
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False, epilog=_exit_codes(),
+        usage.split()[0],
+        usage=f"entrypoint {usage}",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=_exit_codes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        allow_abbrev=False,
+    )
     parser.set_defaults(action=action)
     return parser
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
+from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
@@ -30,7 +32,7 @@ class Leader(Node):
         self._failed_ranks: list[tuple[int, int, str]] = []  # rank, status, host; in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
         self._waiting_for_end = set(range(len(self.topology.nodes)))
-        self._stopped: dict[int, asyncio.Event] = {}
+        self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         try:
             self.background(self._boot(draft))
             outcome = await self.verdict
@@ -73,7 +75,7 @@ class Leader(Node):
         try:
             # The daemons of the others call this node back by its name.
             _, roster = await asyncio.gather(
-                resolve(own.address or own.host, lambda state: own_name.update(own.host, state)),
+                resolve(own.address or own.host, None, partial(own_name.update, own.host)),
                 self._call.gather(attendance, limit),
             )
         finally:
@@ -132,8 +134,8 @@ class Leader(Node):
             self._node_ended(session.node.rank, message["status"], f"{message['reason']} on {host}")
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
-        elif kind == "stopped":
-            self._stopped.setdefault(session.node.rank, asyncio.Event()).set()
+        elif kind in ("stopped", "leaving"):
+            self._said[session.node.rank, kind].set()
 
     def on_rank(self, event: str, rank: int, value: int) -> None:
         self._heard_of_rank(event, rank, value, self.topology.this.host)
@@ -190,25 +192,28 @@ class Leader(Node):
         grace = self.spec.timeouts.grace
         running = self.command is not None and self.command.returncode is None
         if running or outcome.status != 0:
-            for rank, session in self._sessions().items():
-                self._stopped.setdefault(rank, asyncio.Event())
+            for session in self._sessions().values():
                 session.send("stop", grace=0 if self.impatient.is_set() else grace)
             hurry = asyncio.create_task(self._hurry())
-            others = [asyncio.create_task(self._stopped_or_lost(rank)) for rank in self._sessions()]
+            stopped = asyncio.create_task(self._all_said("stopped", grace + KILL_MARGIN))
             await self.stop_programs(grace)
-            if others:
-                await asyncio.wait(others, timeout=grace + KILL_MARGIN)
+            await stopped
             hurry.cancel()
         for session in self._sessions().values():
             session.send("release", status=outcome.status, reason=outcome.reason)
-        leaving = [asyncio.create_task(session.lost.wait()) for session in self._sessions().values()]
-        if leaving:
-            await asyncio.wait(leaving, timeout=KILL_MARGIN)
+        # Heard, and not only sent: what a dying connection still holds may be dropped.
+        await self._all_said("leaving", KILL_MARGIN)
 
-    async def _stopped_or_lost(self, rank: int) -> None:
-        stopped = asyncio.create_task(self._stopped[rank].wait())
+    async def _all_said(self, kind: str, seconds: float) -> None:
+        """Return when every worker has said so or is gone, or after that time."""
+        waits = [asyncio.create_task(self._said_or_lost(rank, kind)) for rank in self._sessions()]
+        if waits:
+            await asyncio.wait(waits, timeout=seconds)
+
+    async def _said_or_lost(self, rank: int, kind: str) -> None:
+        said = asyncio.create_task(self._said[rank, kind].wait())
         lost = asyncio.create_task(self._sessions()[rank].lost.wait())
-        await asyncio.wait({stopped, lost}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({said, lost}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _hurry(self) -> None:
         await self.impatient.wait()

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import paramiko
@@ -23,7 +24,7 @@ from entrypoint.model import Attendance, Node, Roster
 from entrypoint.run import wire
 from entrypoint.run.keys import Keys
 from entrypoint.run.progress import Waiting
-from entrypoint.run.resolve import BACKOFF, addresses, in_thread
+from entrypoint.run.resolve import Address, in_thread, pause, resolve
 
 _TRY = 5.0  # seconds for one step of one attempt
 _HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
@@ -135,11 +136,13 @@ class RollCall:
 
     async def _keep_calling(self, node: Node) -> None:
         """Have a session with the node; when it ends before the roll call is complete, have another."""
-        pause, refused_since = BACKOFF[0], None
+        begun, refused_since = time.monotonic(), None
         while True:
             try:
+                update = partial(self._waiting.update, node.host)
+                found = await resolve(node.address or node.host, self._port, update, len(self._nodes))
                 async with self._handshakes:
-                    session = await in_thread(lambda: self._attempt(node))
+                    session = await in_thread(partial(self._attempt, node, found))
             except Unready as error:
                 self._waiting.update(node.host, str(error))
                 now = time.monotonic()
@@ -152,13 +155,12 @@ class RollCall:
                     )
                     return
                 # A peer's coming up sends no event over the network; it can only be asked again.
-                await asyncio.wait({self._done}, timeout=pause)
-                pause = min(pause * 1.5, BACKOFF[1])
+                await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
             except ConfigError as error:
                 self._fail(error)
                 return
             else:
-                pause = BACKOFF[0]
+                begun, refused_since = time.monotonic(), None
                 self.sessions[node.rank] = session
                 session.listen(self._on_message)
                 self._waiting.update(node.host, "")
@@ -173,9 +175,9 @@ class RollCall:
         if not self._done.done():
             self._done.set_exception(error)
 
-    def _attempt(self, node: Node) -> Session:
-        """One login, in a thread of its own: resolve, connect, prove both keys, start the attendant, ask."""
-        connection = _connect(node.address or node.host, self._port)
+    def _attempt(self, node: Node, found: list[Address]) -> Session:
+        """One login, in a thread of its own: connect, prove both keys, start the attendant, ask."""
+        connection = _connect(found)
         address = connection.getpeername()[0]
         client = paramiko.Transport(connection)
         try:
@@ -218,12 +220,8 @@ def _first_answer(channel: paramiko.Channel, address: str) -> dict[str, Any]:
                 return message
 
 
-def _connect(host: str, port: int) -> socket.socket:
+def _connect(found: list[Address]) -> socket.socket:
     """A connection to the first of the host's addresses, of either family, that accepts one."""
-    try:
-        found = addresses(host, port)
-    except LookupError:
-        raise Unready("no DNS") from None
     reason = "no address"
     for family, kind, protocol, _, address in found:
         connection = socket.socket(family, kind, protocol)

@@ -9,7 +9,7 @@ worker -> leader   rank(event, rank, value)                     a rank started (
                    ended(status, reason)                        its own command ended, for launchers that have one
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
-                   release(status, reason)                      the job's result; leave with it
+                   release(status, reason)  <- leaving()        the job's result; leave with it
 """
 
 from __future__ import annotations

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
+from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome, Plan
 from entrypoint.run import process
 from entrypoint.run.node import Node
@@ -48,10 +50,7 @@ class Worker(Node):
         leader, own = self.topology.leader, self.topology.this
         waiting = Waiting(self.say, limit, "steps")
         waiting.update(f"{leader.host}'s call", "not called yet")
-        names = [
-            asyncio.create_task(resolve(node.address or node.host, partial(waiting.update, node.host)))
-            for node in (leader, own)
-        ]
+        names = [asyncio.create_task(self._resolve(node, partial(waiting.update, node.host))) for node in (leader, own)]
         called = asyncio.create_task(self._called.wait())
         done, _ = await asyncio.wait({called}, timeout=limit)
         for task in (*names, called):
@@ -65,6 +64,10 @@ class Worker(Node):
                 69,
                 f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}",
             )
+
+    async def _resolve(self, node: Peer, update: Callable[[str], None]) -> None:
+        await resolve(node.address or node.host, None, update)
+        update("")
 
     async def _keep_lease(self) -> None:
         """The leader speaks every third of the lease; a whole one without a word means that it is gone."""
@@ -95,6 +98,7 @@ class Worker(Node):
                 self._stopping = True
                 self.background(self._stop(message["grace"]))
         elif kind == "release":
+            self._say_to_leader("leaving")
             self.decide(message["status"], message["reason"])
 
     def _role(self) -> str:
