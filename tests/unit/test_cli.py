@@ -1,0 +1,377 @@
+"""The command, as a person meets it: real processes, their exit status, and what they say on which stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from entrypoint import __version__
+
+PROGRAM = (sys.executable, "-m", "entrypoint")
+SECRET = "a-secret-that-nobody-may-ever-see"
+PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+TWO = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    """An empty place to start from; what the command writes anywhere near is seen."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    return folder
+
+
+def entrypoint(cwd: Path, *args: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
+    if more.get("stdout") is None:
+        more["stdout"] = subprocess.PIPE
+    return subprocess.run(
+        [*PROGRAM, *args], cwd=cwd, env=PATH if env is None else env, stderr=subprocess.PIPE, text=True,
+        check=False, timeout=60, **more,
+    )  # fmt: skip
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What is asked for
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"]])
+def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: Path) -> None:
+    done = entrypoint(cwd, *command, "--help", env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: entrypoint")
+    assert re.search(r"^    78 +CONFIG ", done.stdout, re.MULTILINE)
+
+
+def test_version(cwd: Path) -> None:
+    done = entrypoint(cwd, "--version", env={})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
+
+
+def test_schema_is_a_json_schema(cwd: Path) -> None:
+    done = entrypoint(cwd, "schema", env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid({"slots": 2, "command": ["python", "train.py"]})
+    assert not validator.is_valid({"slotz": 2})
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], r"the following arguments are required: COMMAND \| try: entrypoint --help"),
+        (["run", "--bogus", "--", "true"], r".*--bogus.*"),
+        (["plan", "--jso", "--", "true"], r".*--jso.*"),
+        (["fly"], r".*invalid choice: 'fly'.*"),
+        (["render"], r".*--out.*"),
+    ],
+)
+def test_a_wrong_flag(args: list[str], message: str, cwd: Path) -> None:
+    done = entrypoint(cwd, *args)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert re.fullmatch(rf"\[entrypoint\] {message}\n", done.stderr)
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_missing_spec(command: str, cwd: Path) -> None:
+    message = (
+        "[entrypoint] cannot read the job spec job.yaml | No such file or directory"
+        " | give --spec or ENTRYPOINT_SPEC a file that is there\n"
+    )
+    for done in (
+        entrypoint(cwd, command, "--spec", "job.yaml", "--", "true"),
+        entrypoint(cwd, command, "--", "true", env={**PATH, "ENTRYPOINT_SPEC": "job.yaml"}),
+    ):
+        assert (done.returncode, done.stdout, done.stderr) == (66, "", message)
+
+
+def test_six_mistakes_are_six_lines(cwd: Path) -> None:
+    (cwd / "job.yaml").write_text(
+        "name: demo\ncomand: [python, train.py]\nslots: four\nssh:\n  port: 70000\nenv:\n  VERSION: 1.10\n"
+        "launcher: mpirum\nhosts: [a, b, a]\n"
+    )
+    for command in ("run", "plan"):
+        done = entrypoint(cwd, command, "--spec", "job.yaml")
+        assert (done.returncode, done.stdout) == (65, "")
+        starts = [line.partition(" | ")[0] for line in done.stderr.splitlines()]
+        assert starts == [
+            "[entrypoint] job.yaml:2:1: comand: unknown key",
+            "[entrypoint] job.yaml:3:8: slots: a whole number of at least 1 is needed",
+            "[entrypoint] job.yaml:5:9: ssh.port: a whole number from 1 to 65535 is needed",
+            "[entrypoint] job.yaml:7:12: env.VERSION: text is needed",
+            "[entrypoint] job.yaml:8:11: launcher: there is no such launcher",
+            "[entrypoint] job.yaml:9:15: hosts.2: this host is hosts.0 too",
+        ]
+
+
+def test_no_program(cwd: Path) -> None:
+    done = entrypoint(cwd, "run", env={})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr == (
+        "[entrypoint] there is no program to run | no command in the spec, none after -- | add: -- python train.py\n"
+    )
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_no_secret(rank: str, cwd: Path) -> None:
+    """Many nodes and nothing to know each other by: refused on every node, with the ways to give it."""
+    run_dir = cwd.parent / "run"
+    done = entrypoint(cwd, "run", *TWO, "--node-rank", rank, "--run-dir", str(run_dir), "--", "true")
+    assert (done.returncode, done.stdout) == (78, "")
+    assert done.stderr.startswith(
+        f"[entrypoint worker-{rank}] a job of 2 nodes needs keys, so that nobody else can log in"
+        " | no secret and no key files"
+        " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
+        " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert tree(cwd.parent) == ["cwd"]
+
+
+def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> None:
+    env = {**PATH, "MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b"}
+    done = entrypoint(cwd, "plan", "--", "true", env=env)
+    assert done.returncode == 78
+    assert "set ENTRYPOINT_NODE_RANK (0 for worker-0)" in done.stderr
+    done = entrypoint(cwd, "plan", "--json", "--", "true", env={**env, "ENTRYPOINT_NODE_RANK": "1"})
+    assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# plan
+
+
+def test_plan_as_text(cwd: Path) -> None:
+    done = entrypoint(cwd, "plan", "--slots", "2", "--run-dir", "/run/job", "--name", "demo", "--", "prog", "an arg")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
+    assert "  bash /run/job/run_mpi.sh prog 'an arg'" in lines
+    assert "  slots: 2  # flag --slots" in lines
+    assert "  ssh.port: 36666  # default" in lines
+
+
+def test_plan_as_json(cwd: Path) -> None:
+    env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "40022"}
+    done = entrypoint(cwd, "plan", "--json", *TWO, "--node-rank", "1", "--", "prog", "an arg", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    plan = json.loads(done.stdout)
+    assert plan["nodes"] == [
+        {"rank": 0, "host": "worker-0", "slots": 1, "role": "leader"},
+        {"rank": 1, "host": "worker-1", "slots": 1, "role": "worker"},
+    ]
+    assert (plan["this_node"], plan["world_size"], plan["command"], plan["roll_call"]) == (1, 2, None, "required")
+    assert plan["roster_assumed"] is True
+    assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
+    secret = {file["name"] for file in plan["files"] if file["secret"]}
+    assert secret == {"rank.sh", "host_key"}
+    assert [file["name"] for file in plan["files"] if file["secret"] and "text" in file] == []
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_plan_writes_nothing_and_needs_no_network(rank: str, cwd: Path) -> None:
+    env = {**PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "ENTRYPOINT_SECRET": SECRET, "PYTHONDONTWRITEBYTECODE": "1"}
+    args = ("--hosts", "a.invalid,b.invalid", "--node-rank", rank, "--run-dir", str(cwd.parent / "run"))
+    cwd.chmod(0o555)
+    done = entrypoint(cwd, "plan", *args, "--", "prog", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tree(cwd.parent) == ["cwd"]
+
+
+def test_a_reader_that_leaves(cwd: Path) -> None:
+    """`plan | head -1`, with head gone before the first byte."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        for args in (["plan", "--", "true"], ["schema"], ["--help"]):
+            done = entrypoint(cwd, *args, stdout=write)
+            assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        os.close(write)
+
+
+def test_no_stdout_at_all(cwd: Path) -> None:
+    script = '"$@" >&-'
+    done = subprocess.run(["sh", "-c", script, "sh", *PROGRAM, "plan", "--", "true"], cwd=cwd, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The secret
+
+
+def secret_runs() -> list[Any]:
+    two = [*TWO, "--node-rank", "0"]
+    return [
+        pytest.param(["plan", *two, "--", "true"], SECRET, 0, id="plan"),
+        pytest.param(["plan", "--json", *two, "--", "true"], SECRET, 0, id="plan --json"),
+        pytest.param(["run", "--", "env"], SECRET, 0, id="run"),
+        pytest.param(["run", "--launcher", "plain", *two, "--", "/nope"], SECRET[:15], 65, id="short"),
+        pytest.param(["run", "--bogus", *two, "--", "true"], SECRET, 64, id="wrong flag"),
+        pytest.param(["run", *two, "--spec", "nope", "--", "true"], SECRET, 66, id="missing spec"),
+        pytest.param(["run", *two, "--secret-file", "nope", "--", "true"], SECRET, 66, id="missing secret file"),
+        pytest.param(["run", *two], SECRET, 78, id="no program"),
+        pytest.param(["run", *two, "--ssh-port", "1", "--env", "X", "--", "true"], SECRET, 65, id="wrong --env"),
+    ]
+
+
+@pytest.mark.parametrize(("args", "secret", "status"), secret_runs())
+def test_the_secret_is_never_printed(args: list[str], secret: str, status: int, cwd: Path) -> None:
+    env = {**PATH, "ENTRYPOINT_SECRET": secret, "ENTRYPOINT_TRACE": "1", "ENTRYPOINT_RUN_DIR": str(cwd / "run")}
+    done = entrypoint(cwd, *args, env=env)
+    assert done.returncode == status, done.stderr
+    assert secret not in done.stdout + done.stderr
+    assert not (cwd / "run").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# render
+
+
+def test_render_writes_scripts_with_their_modes(cwd: Path) -> None:
+    done = entrypoint(cwd, "render", "--out", "a/b", "--name", "demo")
+    assert (done.returncode, done.stdout) == (0, "")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (cwd / "a/b").iterdir()}
+    assert {name: mode for name, mode in modes.items() if name in ("run_mpi.sh", "sshd_config")} == {
+        "run_mpi.sh": 0o755,
+        "sshd_config": 0o644,
+    }
+    assert {mode for name, mode in modes.items() if name.endswith(".sh")} == {0o755}
+    assert sorted(line.split(", ")[0] for line in done.stderr.splitlines()) == [
+        f"[entrypoint] wrote a/b/{name}" for name in sorted(modes)
+    ]
+
+
+def test_render_where_it_cannot_write(cwd: Path) -> None:
+    (cwd / "file").touch()
+    done = entrypoint(cwd, "render", "--out", "file")
+    assert (done.returncode, done.stdout) == (73, "")
+    assert done.stderr.startswith("[entrypoint] cannot write into file | ")
+    assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One node and one program: we become it
+
+
+def test_the_program_takes_our_place(cwd: Path) -> None:
+    """Its pid is ours, stdout is its alone, and we say nothing."""
+    with subprocess.Popen(
+        [*PROGRAM, "run", "--", "sh", "-c", 'echo "$$ $*"', "sh", "a b", "--slots", "--", "$x", "*"],
+        cwd=cwd, env=PATH, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, f"{process.pid} a b --slots -- $x *\n", "")
+
+
+def test_the_program_has_the_environment_it_was_given(cwd: Path) -> None:
+    env = {**PATH, "QUOTES": 'it\'s "so"\n', "EMPTY": "", "a.b": "odd", "ENTRYPOINT_SECRET": SECRET}
+    done = entrypoint(cwd, "run", "-e", "NEW=x=y", "--run-dir", "/r", "--", "env", "-0", env=env)
+    got = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
+    got.pop("LC_CTYPE", None)  # Python's own, where the locale is C
+    assert got == {**PATH, "QUOTES": env["QUOTES"], "EMPTY": "", "a.b": "odd", "NEW": "x=y", "ENTRYPOINT_RUN_DIR": "/r"}
+
+
+def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
+    """Python ignores SIGPIPE; a program that inherits that writes on into nothing."""
+    done = entrypoint(cwd, "run", "--", "grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status")
+    assert {line.split()[1] for line in done.stdout.splitlines()} == {"0" * 16}
+    done = entrypoint(cwd, "run", "--", "sh", "-c", "yes | head -1")
+    assert (done.stdout, done.stderr) == ("y\n", "")
+
+
+def test_the_program_has_its_input(cwd: Path) -> None:
+    assert entrypoint(cwd, "run", "--", "cat", input="words\n").stdout == "words\n"
+
+
+def test_workdir(cwd: Path) -> None:
+    assert entrypoint(cwd, "run", "--workdir", "/usr", "--", "pwd").stdout == "/usr\n"
+    done = entrypoint(cwd, "run", "--workdir", "/nope", "--", "pwd")
+    assert (done.returncode, done.stderr) == (
+        127,
+        "[entrypoint] cannot start pwd: /nope: No such file or directory; exit 127\n",
+    )
+
+
+def test_exit_status(cwd: Path) -> None:
+    statuses = (0, 1, 2, 7, 63, 64, 75, 126, 127, 128, 137, 255)
+    started = {
+        status: subprocess.Popen(
+            [*PROGRAM, "run", "--", "sh", "-c", f"exit {status}"],
+            cwd=cwd, env=PATH, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for status in statuses
+    }  # fmt: skip
+    ended = {status: (process.communicate(timeout=60)[0], process.returncode) for status, process in started.items()}
+    assert ended == {status: (b"", status) for status in statuses}
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "INT", "PIPE"])
+def test_a_signal_stays_a_signal(name: str, cwd: Path) -> None:
+    """The kernel's own word of it, which a shell says as 128+n."""
+    number = signal.Signals[f"SIG{name}"]
+    script = f"ulimit -c 0; kill -{name} $$"
+    assert entrypoint(cwd, "run", "--", "sh", "-c", script).returncode == -number
+    said = subprocess.run(
+        ["sh", "-c", '"$@"; echo $?', "sh", *PROGRAM, "run", "--", "sh", "-c", script],
+        cwd=cwd, env=PATH, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout == f"{128 + number}\n"
+
+
+def test_signals_reach_the_program(cwd: Path) -> None:
+    with subprocess.Popen(
+        [*PROGRAM, "run", "--", "sh", "-c", 'trap "exit 9" TERM; echo ready; while :; do sleep 0.05; done'],
+        cwd=cwd, env=PATH, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(30) == 9
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "seen"),
+    [
+        ("no-such-program", 127, "No such file or directory"),
+        ("./missing", 127, "No such file or directory"),
+        ("./not-executable", 126, "Permission denied"),
+        ("./folder", 126, "Permission denied"),
+        ("./no-format", 126, "Exec format error"),
+        ("./bad-interpreter", 127, "No such file or directory"),
+    ],
+)
+def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: Path) -> None:
+    (cwd / "folder").mkdir()
+    (cwd / "not-executable").write_text("#!/bin/sh\n")
+    for name, text in (("no-format", "\x7fELF nonsense"), ("bad-interpreter", "#!/no/such/shell\n")):
+        (cwd / name).write_text(text)
+        (cwd / name).chmod(0o755)
+    done = entrypoint(cwd, "run", "--", program)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        status,
+        "",
+        f"[entrypoint] cannot start {program}: {seen}; exit {status}\n",
+    )
