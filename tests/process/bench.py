@@ -1,0 +1,119 @@
+"""A bench for real processes: our own command, with a mpirun of ours first on PATH that records how it was called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FAKE = Path(__file__).with_name("fake_mpirun.py")
+MARK = "TEST_MARK"  # in the environment of all that a test starts, so that nothing can hide
+_never = threading.Event()
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = 20) -> Any:
+    """What `condition` gives, once that is something."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout:g}s for {what}"
+        _never.wait(0.01)
+    return value
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Every live process that was started with this mark: pid -> command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                    if state != "Z":
+                        found[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+            except OSError:
+                continue
+    return found
+
+
+@dataclass
+class Bench:
+    """A place to run `entrypoint run --launcher mpirun` in. One at a time."""
+
+    folder: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        for name in ("bin", "cwd"):
+            (self.folder / name).mkdir(parents=True)
+        programs = {"mpirun": f"{FAKE}", "entrypoint": "-m entrypoint"}
+        for name, words in programs.items():
+            script = self.folder / "bin" / name
+            script.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            script.chmod(0o755)
+        self.env = {
+            "PATH": f"{self.folder}/bin:/usr/local/bin:/usr/bin:/bin",
+            MARK: self.mark,
+            "FAKE_RECORD": str(self.folder / "record"),
+            "NOTES": str(self.folder / "notes"),
+            "ENTRYPOINT_RUN_DIR": str(self.run_dir),
+        }
+
+    def others(self, count: int) -> list[Bench]:
+        """So many benches more, to run side by side: a start is mostly waiting for the interpreter."""
+        return [Bench(self.folder / f"bench-{number}", self.mark) for number in range(count)]
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "run"
+
+    def popen(self, argv: list[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start anything on the bench, its output in the files `out` and `err`."""
+        with open(self.folder / "out", "w") as out, open(self.folder / "err", "w") as err:
+            return subprocess.Popen(
+                argv, cwd=self.folder / "cwd", env={**self.env, **(env or {})}, stdout=out, stderr=err,
+                stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def start(self, *program: str, slots: int = 2, flags: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
+        """`entrypoint run --launcher mpirun --slots SLOTS -- PROGRAM`; a setting of "" is left out."""
+        slot_flags = ["--slots", str(slots)] if slots else []
+        argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", *slot_flags, *flags, "--", *program]
+        return self.popen(argv, env)
+
+    def run(self, *program: str, **how: Any) -> int:
+        """Its exit status."""
+        return self.start(*program, **how).wait(60)
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "out").read_text()
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "err").read_text()
+
+    @property
+    def notes(self) -> list[str]:
+        """What the ranks wrote down, sorted, since nobody knows which is first."""
+        path = self.folder / "notes"
+        return sorted(path.read_text().splitlines()) if path.exists() else []
+
+    def record(self) -> dict[str, Any]:
+        """How mpirun was called: argv without the program, env."""
+        called: dict[str, Any] = json.loads((self.folder / "record").read_text())
+        return called
+
+    def await_notes(self, *notes: str) -> None:
+        until(lambda: self.notes == sorted(notes), f"{sorted(notes)}, have {self.notes}; {self.err}")
+
+    def left(self) -> dict[int, str]:
+        """What still runs of all that was started here."""
+        return marked(self.mark)

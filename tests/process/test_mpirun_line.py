@@ -1,0 +1,207 @@
+"""The one place where the mpirun line is built: every word of it, for the defaults and for each documented setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import Bench
+
+SECRET = "a-secret-that-nobody-may-ever-see"
+LAST = ["-x", "ENTRYPOINT_KEEP", "sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "prog", "an arg"]
+ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+# The documented default is used where one of its interfaces exists.
+THERE = [name for name in ("eth0", "bond0") if Path("/sys/class/net", name).exists()]
+INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=eth0,bond0"] if THERE else []
+
+BIND = ["-bind-to", "none", "-map-by", "slot"]
+X = [
+    *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO"),
+    *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),
+]
+MCA = ["-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_no_tree_spawn", "true"]
+
+
+def line(
+    run_dir: Path,
+    np: str = "2",
+    hostfile: str = "",
+    network: tuple[str, ...] = (),
+    tune: tuple[str, ...] = (),
+    bind: list[str] = BIND,
+    x: list[str] | None = None,
+    mca: list[str] = MCA,
+    extra: tuple[str, ...] = (),
+) -> list[str]:
+    """mpirun's words on one node with Open MPI 4, in their order."""
+    return [
+        *("-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
+        *("-mca", "plm", "^rsh", "-mca", "odls_base_sigkill_timeout", "30"),
+        *(*network, *tune, *ROOT, *bind, *([*X, *INTERFACE] if x is None else x), *mca, *extra, *LAST),
+    ]
+
+
+SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
+    ({}, {}),
+    ({"OPENMPI_NP": "5"}, {"np": "5"}),
+    ({"OPENMPI_HOST_FILE_PATH": "/my/hosts"}, {"hostfile": "/my/hosts"}),
+    ({"TUNE_ENV_FILE": "/my/tune file"}, {"tune": ("-tune", "/my/tune file")}),
+    (
+        {"OPENMPI_BIND_ARGS": "--bind-to core  --map-by ppr:2:node"},
+        {"bind": ["--bind-to", "core", "--map-by", "ppr:2:node"]},
+    ),
+    ({"OPENMPI_X_ARGS": "-x A=1 -x PATH"}, {"x": ["-x", "A=1", "-x", "PATH"]}),
+    ({"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"}, {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]}),
+    ({"OPENMPI_EXTRA_ARGS": "-display-map $(id) *"}, {"extra": ("-display-map", "$(id)", "*")}),
+    ({"MY_MPI_SLOTS": "3"}, {"np": "3"}),
+    (
+        {"MY_MPI_BTL_TCP_IF": "lo"},
+        {
+            "network": ("-mca", "btl_tcp_if_include", "lo", "-mca", "oob_tcp_if_include", "lo"),
+            "x": [*X, "-x", "NCCL_SOCKET_IFNAME=lo"],
+        },
+    ),
+    (
+        {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "ib0", "LD_LIBRARY_PATH": "/opt/lib"},
+        {
+            "x": [
+                *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=WARN"),
+                *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),
+                *("-x", "NCCL_SOCKET_IFNAME=ib0", "-x", "LD_LIBRARY_PATH"),
+            ]
+        },
+    ),
+    # Ours win over the documented names, and a flag over both.
+    ({"ENTRYPOINT_MPI_NP": "6", "OPENMPI_NP": "5"}, {"np": "6"}),
+]
+
+
+def test_every_documented_setting(bench: Bench) -> None:
+    benches = bench.others(len(SETTINGS))
+    started = [
+        one.start("prog", "an arg", slots=0 if "MY_MPI_SLOTS" in env else 2, FAKE_EXIT="0", **env)
+        for one, (env, _) in zip(benches, SETTINGS, strict=True)
+    ]
+    for one, process, (env, parts) in zip(benches, started, SETTINGS, strict=True):
+        assert process.wait(60) == 0, (env, one.err)
+        assert one.record()["argv"] == line(one.run_dir, **parts), env
+
+
+def test_a_flag_wins_over_the_documented_variable(bench: Bench) -> None:
+    assert bench.run("prog", "an arg", slots=4, FAKE_EXIT="0", MY_MPI_SLOTS="3") == 0
+    assert bench.record()["argv"] == line(bench.run_dir, np="4")
+
+
+def test_grace_is_mpirun_s_patience_too(bench: Bench) -> None:
+    bench.run("prog", "an arg", FAKE_EXIT="0", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
+    assert bench.record()["argv"][4:10] == ["-mca", "plm", "^rsh", "-mca", "odls_base_sigkill_timeout", "7"]
+
+
+def test_open_mpi_5(bench: Bench) -> None:
+    """It ignores the daemon's old options in silence, and has its own."""
+    env = {"FAKE_EXIT": "0", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
+    assert bench.run("prog", "an arg", **env) == 0, bench.err
+    assert bench.record()["argv"] == [
+        *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
+        *("--prtemca", "plm", "^ssh", "--prtemca", "odls_base_sigkill_timeout", "30"),
+        *("-mca", "btl_tcp_if_include", "lo", "--prtemca", "prte_if_include", "lo"),
+        *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
+        *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),
+        *LAST,
+    ]
+
+
+def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
+    """The rank's wrapper loads this node's variables, but for those that the line gives a value."""
+    env = {"OPENMPI_X_ARGS": "-x A=1 -x B", "OPENMPI_EXTRA_ARGS": "-x C=a=b", "A": "own", "C": "own"}
+    assert bench.run("sh", "-c", 'echo "$A $C" >>"$NOTES"', slots=1, **env) == 0, bench.err
+    assert bench.record()["env"]["ENTRYPOINT_KEEP"].split() == ["A", "C"]
+    assert bench.notes == ["1 a=b"]
+
+
+def test_mpirun_is_given_no_secret_and_nothing_of_the_boot(bench: Bench) -> None:
+    assert bench.run("prog", FAKE_EXIT="0", ENTRYPOINT_SECRET=SECRET) == 0
+    called = bench.record()
+    assert SECRET not in json.dumps(called)
+    assert {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE"} & called["env"].keys() == set()
+    assert called["env"]["OPENMPI_NP"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        ({"SSHD_PORT": "40001"}, "40001"),
+        ({"MY_SSHD_PORT": "40002"}, "40002"),
+        ({"MY_SSHD_PORT": "40002", "SSHD_PORT": "40001"}, "40002"),
+        ({"ENTRYPOINT_SSH_PORT": "40003", "MY_SSHD_PORT": "40002"}, "40003"),
+    ],
+)
+def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
+    """On many nodes the line names the port; what worker-0 would run is taken from the plan."""
+    plan = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--node-rank", "0", "--", "prog"],
+            env={**bench.env, **env}, capture_output=True, check=True,
+        ).stdout
+    )  # fmt: skip
+    script = next(file["text"] for file in plan["files"] if file["name"] == "run_mpi.sh")
+    settings = {var["name"]: var["value"] for var in (*plan["env"], *plan["command_env"])}
+    process = bench.popen(["bash", "-c", script, "run_mpi.sh", "prog", "an arg"], {**settings, "FAKE_EXIT": "0"})
+    assert process.wait(20) == 0, bench.err
+    assert bench.record()["argv"] == [
+        *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
+        *("-mca", "plm_rsh_agent", f"ssh -F {bench.run_dir}/ssh_config", "-mca", "plm_rsh_args", f"-p {port}"),
+        *("-mca", "odls_base_sigkill_timeout", "30"),
+        *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),
+    ]
+
+
+@pytest.mark.parametrize(("index", "role"), [("0", "leader"), ("1", "worker")])
+def test_my_task_index(index: str, role: str, bench: Bench) -> None:
+    plan = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--", "prog"],
+            env={**bench.env, "MY_TASK_INDEX": index}, capture_output=True, check=True,
+        ).stdout
+    )  # fmt: skip
+    assert (plan["this_node"], plan["nodes"][plan["this_node"]]["role"]) == (int(index), role)
+    assert plan["settings"]["node_rank"]["origin"] == "env MY_TASK_INDEX"
+
+
+def rendered(bench: Bench) -> str:
+    """run_mpi.sh as `entrypoint render` writes it, by the name people start it by."""
+    out = bench.folder / "scripts"
+    subprocess.run([sys.executable, "-m", "entrypoint", "render", "--out", str(out)], env=bench.env, check=True)
+    return str(out / "run_mpi.sh")
+
+
+def test_started_by_hand_it_boots_the_job(bench: Bench) -> None:
+    process = bench.popen(["bash", rendered(bench), "sh", "-c", 'echo "rank $1" >>"$NOTES"', "sh", "a b"])
+    assert process.wait(30) == 0, bench.err
+    assert bench.notes == ["rank a b"]
+
+
+def test_my_home(bench: Bench) -> None:
+    """The folder that held the old script's files holds ours, in a private folder of its own."""
+    script = rendered(bench)
+    del bench.env["ENTRYPOINT_RUN_DIR"]
+    home = bench.folder / "my-home"
+    process = bench.popen(["bash", script, "prog"], {"MY_HOME": str(home), "FAKE_EXIT": "3"})
+    assert process.wait(30) == 3, bench.err
+    assert bench.record()["argv"][:4] == ["-np", "1", "-hostfile", f"{home}/.entrypoint/hostfile"]
+    assert list(home.iterdir()) == []
+
+
+def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
+    script = rendered(bench)
+    (bench.folder / "bin" / "entrypoint").unlink()
+    process = bench.popen(["bash", script, "prog"])
+    assert process.wait(30) == 127
+    assert bench.err == (
+        "run_mpi.sh: the job cannot boot | no entrypoint on PATH | use an image that has the toolkit\n"
+    )

@@ -1,0 +1,239 @@
+"""What the entrypoint owes a running job: its status, its signals, its grace, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from bench import Bench, marked, until
+
+# A rank that notes its SIGTERM and goes on.
+STUBBORN = 'trap \'echo TERM >>"$NOTES"\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+# A rank that saves when it is told to stop, which takes a while.
+SAVES = 'trap \'sleep 0.3; echo saved >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+WAITS = 'echo ready >>"$NOTES"; exec sleep 600'
+
+
+def stop(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> tuple[int, float]:
+    """Its status after the signal, and the seconds it took."""
+    begun = time.monotonic()
+    process.send_signal(signum)
+    return process.wait(60), time.monotonic() - begun
+
+
+def nothing_left(bench: Bench) -> bool:
+    until(lambda: not bench.left(), f"the end of {bench.left()}", 5)
+    return not bench.run_dir.exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The bench itself
+
+
+def test_the_bench_sees_what_is_left(bench: Bench) -> None:
+    """The control of every `nothing_left`: a process in a session of its own is found."""
+    process = bench.popen(["sh", "-c", "setsid sleep 600 & exit 0"])
+    assert process.wait(10) == 0
+    (stray,) = until(lambda: [pid for pid, line in bench.left().items() if "sleep 600" in line], "a stray")
+    os.kill(stray, signal.SIGKILL)
+    until(lambda: not marked(bench.mark), "its end")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Exit statuses
+
+
+def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
+    statuses = (0, 1, 7, 75, 126, 127, 137, 143, 255)
+    benches = dict(zip(statuses, bench.others(len(statuses)), strict=True))
+    started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
+    assert {status: process.wait(60) for status, process in started.items()} == {status: status for status in statuses}
+    assert {benches[status].out for status in statuses} == {""}
+    assert benches[0].err == ""
+    assert benches[7].err == "[entrypoint] mpirun exited with 7; exit 7\n"
+    assert benches[137].err == "[entrypoint] mpirun was ended by SIGKILL (137); exit 137\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_launcher_that_is_killed(signum: int, bench: Bench) -> None:
+    assert bench.run("prog", FAKE_KILL=str(int(signum))) == 128 + signum
+    assert f"mpirun was ended by {signal.Signals(signum).name} ({128 + signum}); exit {128 + signum}\n" in bench.err
+
+
+def test_all_ranks_well(bench: Bench) -> None:
+    assert bench.run("sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK"') == 0
+    assert sorted(bench.out.splitlines()) == ["0", "1"]
+    assert nothing_left(bench)
+
+
+def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
+    """Rank 1 exits 7, and mpirun ends the others for it: 7, and whose it was, not their 143."""
+    script = 'test "$OMPI_COMM_WORLD_RANK" = 1 && exit 7; exec sleep 600'
+    assert bench.run("sh", "-c", script, slots=3) == 7
+    assert "rank 1 on " in bench.err
+    assert "exited with 7; exit 7" in bench.err
+    assert nothing_left(bench)
+
+
+@pytest.mark.parametrize("whom", ["$$", "$PPID"], ids=["program", "wrapper"])
+def test_a_rank_that_is_killed(whom: str, bench: Bench) -> None:
+    """As the kernel does when memory is short: the program, or the shell that waits for it."""
+    assert bench.run("sh", "-c", f"kill -KILL {whom}; exec sleep 600", slots=1) == 137
+    assert "was ended by SIGKILL (137); exit 137" in bench.err
+    assert nothing_left(bench)
+
+
+@pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/passwd", 126)])
+def test_a_program_that_cannot_start(program: str, status: int, bench: Bench) -> None:
+    assert bench.run(program) == status
+    assert nothing_left(bench)
+
+
+def test_no_launcher_here(bench: Bench) -> None:
+    (bench.folder / "bin" / "mpirun").write_text("#!/no/such/shell\n")
+    status = bench.run("prog")
+    assert status in (126, 127)
+    assert "Traceback" not in bench.err
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What reaches a rank
+
+
+def test_arguments_reach_the_rank_as_they_are(bench: Bench) -> None:
+    words = ["a b", "it's", '"q"', "$HOME", "$(id)", "`id`", "*", "\\", "", "one\ntwo", "-x", "--", ";", "ä"]
+    assert bench.run("printf", "%s\\0", *words, slots=1) == 0
+    assert bench.out.split("\0")[:-1] == words
+
+
+def test_values_reach_the_rank_as_they_are(bench: Bench) -> None:
+    values = {
+        "JSON": '[{"name": "data url", "value": "s3://b/x y;z"}]',
+        "EQUALS": "c2VjcmV0==",
+        "LINES": "one\ntwo\n",
+        "QUOTES": 'it\'s "so" $HOME `id`',
+        "LARGE": "x" * 100_000,
+    }
+    assert bench.run("env", "-0", slots=1, flags=("-e", "FLAG=a b"), **values) == 0
+    got = dict(entry.split("=", 1) for entry in bench.out.split("\0") if entry)
+    assert {name: got.get(name) for name in (*values, "FLAG")} == {**values, "FLAG": "a b"}
+    assert "ENTRYPOINT_KEEP" not in got
+    assert "ENTRYPOINT_STAGE" not in got
+
+
+def test_the_secret_is_in_no_rank_and_on_no_command_line(bench: Bench) -> None:
+    secret = "a-secret-that-nobody-may-ever-see"
+    process = bench.start("sh", "-c", f"env; {WAITS}", slots=1, ENTRYPOINT_SECRET=secret)
+    bench.await_notes("ready")
+    assert [line for line in bench.left().values() if secret in line] == []
+    assert stop(process)[0] == 143
+    assert secret not in bench.out + bench.err
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Stopping
+
+
+def test_ranks_that_do_not_stop_get_the_whole_grace(bench: Bench) -> None:
+    process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="1.5")
+    bench.await_notes("ready", "ready")
+    status, took = stop(process)
+    assert status == 143
+    assert 1.5 <= took < 6
+    assert bench.notes == ["TERM", "TERM", "ready", "ready"]
+    assert nothing_left(bench)
+
+
+def test_ranks_that_save_are_not_kept_waiting(bench: Bench) -> None:
+    process = bench.start("sh", "-c", SAVES, ENTRYPOINT_TIMEOUTS_GRACE="60")
+    bench.await_notes("ready", "ready")
+    status, took = stop(process)
+    assert status == 143
+    assert took < 10
+    assert bench.notes == ["ready", "ready", "saved", "saved"]
+    assert "SIGTERM: stopping\n" in bench.err
+    assert "the job was ended by SIGTERM (143); exit 143\n" in bench.err
+    assert nothing_left(bench)
+
+
+def test_no_grace_at_all(bench: Bench) -> None:
+    process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="0")
+    bench.await_notes("ready", "ready")
+    status, took = stop(process)
+    assert status == 143
+    assert took < 5
+    assert nothing_left(bench)
+
+
+def test_a_second_signal_skips_the_grace(bench: Bench) -> None:
+    process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="60")
+    bench.await_notes("ready", "ready")
+    process.terminate()
+    bench.await_notes("TERM", "TERM", "ready", "ready")
+    status, took = stop(process)
+    assert status == 143
+    assert took < 10
+    assert "SIGTERM again: not waiting for the grace to end\n" in bench.err
+    assert nothing_left(bench)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_other_signals_stop_too(signum: int, bench: Bench) -> None:
+    process = bench.start("sh", "-c", WAITS)
+    bench.await_notes("ready", "ready")
+    assert stop(process, signum)[0] == 128 + signum
+    assert nothing_left(bench)
+
+
+def test_a_stop_before_any_rank(bench: Bench) -> None:
+    process = bench.start("prog", FAKE_HANG="before", ENTRYPOINT_TIMEOUTS_GRACE="60")
+    until(lambda: (bench.folder / "record").exists(), f"mpirun; {bench.err}")
+    status, took = stop(process)
+    assert status == 143
+    assert took < 10
+    assert nothing_left(bench)
+
+
+def test_a_rank_s_own_children_stop_too(bench: Bench) -> None:
+    """A data loader's worker is in the rank's group, or has left it."""
+    process = bench.start("sh", "-c", f"sleep 600 & setsid sleep 600 & {WAITS}", ENTRYPOINT_TIMEOUTS_GRACE="60")
+    bench.await_notes("ready", "ready")
+    status, took = stop(process)
+    assert status == 143
+    assert took < 10
+    assert nothing_left(bench)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Nothing left
+
+
+def test_a_child_that_holds_stdout_keeps_nobody(bench: Bench) -> None:
+    begun = time.monotonic()
+    assert bench.run("sh", "-c", "sleep 600 & exit 0") == 0
+    assert time.monotonic() - begun < 20
+    assert nothing_left(bench)
+
+
+def test_a_daemon_is_ended_too(bench: Bench) -> None:
+    assert bench.run("sh", "-c", "setsid sh -c 'sleep 600 & sleep 600' & exit 0") == 0
+    assert nothing_left(bench)
+
+
+def test_a_failing_job_leaves_no_file(bench: Bench) -> None:
+    assert bench.run("false") == 1
+    assert nothing_left(bench)
+
+
+def test_two_jobs_do_not_share_a_run_directory(bench: Bench) -> None:
+    first = bench.start("sh", "-c", WAITS)
+    bench.await_notes("ready", "ready")
+    second = bench.start("true")
+    assert second.wait(20) == 78
+    assert "another entrypoint is at work in this run directory | " in bench.err
+    assert first.poll() is None
+    assert stop(first)[0] == 143
+    assert nothing_left(bench)
