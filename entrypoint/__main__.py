@@ -1,7 +1,5 @@
 """`python -m entrypoint` is `entrypoint`."""
 
-import sys
+from entrypoint.cli import script
 
-from entrypoint.cli import main
-
-sys.exit(main())
+script()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -53,6 +54,15 @@ def _flush() -> None:
     """Write now what was printed, where a reader that has left is understood, and not when Python ends."""
     if sys.stdout is not None:  # as in `plan >&-`
         sys.stdout.flush()
+
+
+def script() -> None:
+    """`entrypoint` as a program: ends at once, since taking a Python apart costs each node 35 ms for nothing."""
+    status = main()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
+            stream.flush()
+    os._exit(status)
 
 
 class Speaker:

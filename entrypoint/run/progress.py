@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 Say = Callable[[str], None]
 
-_SUMMARY = 10.0
+_SUMMARY, _NEWS = 10.0, 1.0  # seconds
 _NAMED = 8  # missing peers named in one line; the last message names all
 
 
@@ -19,24 +19,23 @@ class Waiting:
         self._say, self._limit, self._what = say, limit, what
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
-        self._timer: asyncio.TimerHandle | None = None
-        self._schedule()
-
-    def _schedule(self) -> None:
+        self._news: asyncio.TimerHandle | None = None
         self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
 
     def _summary(self) -> None:
+        self._tell()
+        self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
+
+    def _tell(self) -> None:
+        self._news = None
         if self.missing():
             self._say(self.line())
-        self._schedule()
 
     def update(self, host: str, state: str) -> None:
-        """Note why a peer is missing ("" when it is there), and say so when that is news."""
-        before = self._states.get(host)
+        """Note why a peer is missing ("" when it is there); what changed within a second is one line."""
+        if self._states.get(host) != state and self._news is None:
+            self._news = asyncio.get_running_loop().call_later(_NEWS, self._tell)
         self._states[host] = state
-        # The first look at a peer is no news: everyone starts at the same time.
-        if before is not None and before != state and self.missing() and self.elapsed() > 1:
-            self._say(self.line())
 
     def missing(self) -> Mapping[str, str]:
         """Host -> reason, of all that are missing."""
@@ -55,5 +54,6 @@ class Waiting:
         return f"waiting for {count}: {named}{more} {self.elapsed():.0f}s/{self._limit:.0f}s"
 
     def close(self) -> None:
-        if self._timer:
-            self._timer.cancel()
+        self._timer.cancel()
+        if self._news is not None:
+            self._news.cancel()
