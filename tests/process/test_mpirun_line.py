@@ -41,7 +41,7 @@ def line(
     """mpirun's words on one node with Open MPI 4, in their order."""
     return [
         *("-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
-        *("-mca", "plm", "^rsh", "-mca", "odls_base_sigkill_timeout", "30"),
+        *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
         *(*network, *tune, *ROOT, *bind, *([*X, *INTERFACE] if x is None else x), *mca, *extra, *LAST),
     ]
 
@@ -99,7 +99,7 @@ def test_a_flag_wins_over_the_documented_variable(bench: Bench) -> None:
 
 def test_grace_is_mpirun_s_patience_too(bench: Bench) -> None:
     bench.run("prog", "an arg", FAKE_EXIT="0", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
-    assert bench.record()["argv"][4:10] == ["-mca", "plm", "^rsh", "-mca", "odls_base_sigkill_timeout", "7"]
+    assert bench.record()["argv"][10:13] == ["-mca", "odls_base_sigkill_timeout", "7"]
 
 
 def test_open_mpi_5(bench: Bench) -> None:
@@ -108,7 +108,8 @@ def test_open_mpi_5(bench: Bench) -> None:
     assert bench.run("prog", "an arg", **env) == 0, bench.err
     assert bench.record()["argv"] == [
         *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
-        *("--prtemca", "plm", "^ssh", "--prtemca", "odls_base_sigkill_timeout", "30"),
+        *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
+        *("--prtemca", "odls_base_sigkill_timeout", "30"),
         *("-mca", "btl_tcp_if_include", "lo", "--prtemca", "prte_if_include", "lo"),
         *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
         *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),
@@ -156,7 +157,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     assert bench.record()["argv"] == [
         *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("-mca", "plm_rsh_agent", f"ssh -F {bench.run_dir}/ssh_config", "-mca", "plm_rsh_args", f"-p {port}"),
-        *("-mca", "odls_base_sigkill_timeout", "30"),
+        *("-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
         *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),
     ]
 

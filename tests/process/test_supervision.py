@@ -78,10 +78,27 @@ def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
-@pytest.mark.parametrize("whom", ["$$", "$PPID"], ids=["program", "wrapper"])
-def test_a_rank_that_is_killed(whom: str, bench: Bench) -> None:
-    """As the kernel does when memory is short: the program, or the shell that waits for it."""
-    assert bench.run("sh", "-c", f"kill -KILL {whom}; exec sleep 600", slots=1) == 137
+def test_a_failure_counts_more_than_an_end_that_was_heard_first(bench: Bench) -> None:
+    """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of its 7 only then."""
+    ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { until test -e "$NOTES"; do sleep 0.02; done; kill -TERM $$; }'
+    failed = "trap 'exit 7' TERM; echo ready >>\"$NOTES\"; while :; do sleep 0.02; done"
+    assert bench.run("sh", "-c", f"{ended}; {failed}") == 7
+    assert "rank 1 on " in bench.err
+    assert nothing_left(bench)
+
+
+def test_a_program_that_is_killed(bench: Bench) -> None:
+    """As the kernel does when memory is short."""
+    assert bench.run("sh", "-c", "kill -KILL $$; exec sleep 600", slots=1) == 137
+    assert "rank 0 on " in bench.err
+    assert "was ended by SIGKILL (137); exit 137" in bench.err
+    assert nothing_left(bench)
+
+
+def test_a_wrapper_that_is_killed(bench: Bench) -> None:
+    """It can tell nothing any more, and a launcher that hangs does not either."""
+    assert bench.run("sh", "-c", "kill -KILL $PPID; exec sleep 600", slots=1, FAKE_HANG="after") == 137
+    assert "rank 0 on " in bench.err
     assert "was ended by SIGKILL (137); exit 137" in bench.err
     assert nothing_left(bench)
 
