@@ -25,12 +25,13 @@ smoke:  ## 3 containers of the real image train with Horovod and torch, and end 
 
 .PHONY: images
 images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
+	@scripts/setup-engine
 	@scripts/build-image gpu
 	@scripts/build-image ascend
 
 .PHONY: bench-boot
 bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
-	@scripts/bench-boot
+	@scripts/setup-engine && scripts/build-image gpu && scripts/bench-boot
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it

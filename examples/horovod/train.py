@@ -1,7 +1,7 @@
 """Data-parallel training with Horovod and plain torch, which checks itself against one process doing it all.
 
-Every rank makes the same whole batch, trains on its own share of it, and lets Horovod average the gradients. A second model
-on every rank trains on the whole batch without Horovod. The two must stay the same, up to rounding.
+Every rank makes the same whole batch, trains on its own share of it, and lets Horovod average the gradients. A second
+model on every rank trains on the whole batch without Horovod. The two must stay the same, up to rounding.
 """
 
 import argparse
@@ -28,7 +28,8 @@ def main() -> int:
 
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    print(f"rank {rank} of {size} on {socket.gethostname()}, local rank {hvd.local_rank()}, pid {os.getpid()}", flush=True)
+    where = f"{socket.gethostname()}, local rank {hvd.local_rank()}, pid {os.getpid()}"
+    print(f"rank {rank} of {size} on {where}", flush=True)
 
     device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
     ours, reference = model().to(device), model().to(device)

@@ -55,10 +55,10 @@ if [ -z "$major" ]; then
   major=$(mpirun --version | sed -n '1s/^[^0-9]*\([0-9]*\)\..*/\1/p')
 fi
 if [ "$major" -ge 5 ]; then
-  daemon=--prtemca remote_shell=plm_ssh tcp=prte_if_include
+  daemon=--prtemca remote_shell=plm_ssh tcp=prte_if_include whole_names=prte_keep_fqdn_hostnames
   default_mca="-mca pml ob1 --prtemca plm_ssh_no_tree_spawn true"
 else
-  daemon=-mca remote_shell=plm_rsh tcp=oob_tcp_if_include
+  daemon=-mca remote_shell=plm_rsh tcp=oob_tcp_if_include whole_names=orte_keep_fqdn_hostnames
   default_mca="-mca pml ob1 -mca btl ^openib -mca plm_rsh_no_tree_spawn true"
 fi
 OPENMPI_MCA_ARGS=${OPENMPI_MCA_ARGS:-$default_mca}
@@ -72,6 +72,8 @@ read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 line=(mpirun -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
 # One node needs no ssh, not even the program.
 line+=("$daemon" plm ^"${remote_shell#plm_}")
+# Cut at the first dot, a name would be another than the one whose host key is known.
+line+=("$daemon" "$whole_names" 1)
 # mpirun must not kill ranks before the grace is over; the entrypoint ends mpirun as soon as every rank is gone.
 line+=("$daemon" odls_base_sigkill_timeout 30)
 if [ -n "${MY_MPI_BTL_TCP_IF:-}" ]; then
