@@ -90,7 +90,7 @@ class Bench:
 
     def run(self, *program: str, **how: Any) -> int:
         """Its exit status."""
-        return self.start(*program, **how).wait(60)
+        return self.start(*program, **how).wait(30)
 
     @property
     def out(self) -> str:

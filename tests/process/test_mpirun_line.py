@@ -88,7 +88,7 @@ def test_every_documented_setting(bench: Bench) -> None:
         for one, (env, _) in zip(benches, SETTINGS, strict=True)
     ]
     for one, process, (env, parts) in zip(benches, started, SETTINGS, strict=True):
-        assert process.wait(60) == 0, (env, one.err)
+        assert process.wait(30) == 0, (env, one.err)
         assert one.record()["argv"] == line(one.run_dir, **parts), env
 
 

@@ -21,7 +21,7 @@ def stop(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> tuple[
     """Its status after the signal, and the seconds it took."""
     begun = time.monotonic()
     process.send_signal(signum)
-    return process.wait(60), time.monotonic() - begun
+    return process.wait(30), time.monotonic() - begun
 
 
 def nothing_left(bench: Bench) -> bool:
@@ -50,7 +50,7 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     statuses = (0, 1, 7, 75, 126, 127, 137, 143, 255)
     benches = dict(zip(statuses, bench.others(len(statuses)), strict=True))
     started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
-    assert {status: process.wait(60) for status, process in started.items()} == {status: status for status in statuses}
+    assert {status: process.wait(30) for status, process in started.items()} == {status: status for status in statuses}
     assert {benches[status].out for status in statuses} == {""}
     assert benches[0].err == ""
     assert benches[7].err == "[entrypoint] mpirun exited with 7; exit 7\n"
@@ -159,8 +159,8 @@ def test_ranks_that_do_not_stop_get_the_whole_grace(bench: Bench) -> None:
     bench.await_notes("ready", "ready")
     status, took = stop(process)
     assert status == 143
-    assert 1.5 <= took < 6
-    assert bench.notes == ["TERM", "TERM", "ready", "ready"]
+    assert 1.5 <= took < 12, bench.err
+    assert bench.notes == ["TERM", "TERM", "ready", "ready"], bench.err
     assert nothing_left(bench)
 
 
