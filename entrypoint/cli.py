@@ -8,11 +8,11 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from entrypoint import __version__, errors, registry
+from entrypoint import __version__, errors, ranktable, registry
 from entrypoint import fields as spec_fields
 from entrypoint import plan as planning
 from entrypoint import spec as specs
@@ -129,6 +129,28 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     return 0
 
 
+def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
+    if args.verb == "make":
+        if len(args.server_id) != len(args.devices):
+            seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
+            raise UsageError("each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
+        texts = [(kind, _text(given) if kind == "hccn-conf" else given, given) for kind, given in args.devices]
+        table = ranktable.make([(server, *devices) for server, devices in zip(args.server_id, texts, strict=True)])
+    else:
+        table = ranktable.parse(_text(args.file), args.file)
+    if args.verb == "check":
+        print(ranktable.describe(table, args.me), end="")
+        return 0
+    text = ranktable.WRITERS[args.to](table)
+    if not args.out:
+        print(text, end="")
+        return 0
+    path = Path(args.out)
+    _write(path.parent, [File(path.name, text, args.to)])
+    say(f"wrote {args.out}")
+    return 0
+
+
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
     print(json.dumps(specs.schema(), indent=2))
     return 0
@@ -164,6 +186,13 @@ def _spec_text(path: str | None) -> tuple[str | None, str]:
             error.strerror or "",
             "give --spec or ENTRYPOINT_SPEC a file that is there",
         ) from None
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}", error.strerror or "", "give a file that is there") from None
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
@@ -255,15 +284,47 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("--image", required=True, help="image with the toolkit in it")
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
 
+    _ranktable_commands(commands)
     _command(commands, "schema", "print the job spec's JSON Schema, for editors", _schema)
     return parser
 
 
+def _ranktable_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    both = _command(commands, "ranktable convert|make|check ...", "work on the rank tables of Ascend jobs", _ranktable)
+    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
+    usage = "ranktable convert FILE [--to v1.0|v0.1] [--out FILE]"
+    convert = _command(verbs, usage, "write a rank table of any form in another", _ranktable, "convert")
+    convert.add_argument("file", metavar="FILE", help="rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab")
+    usage = "ranktable make --server-id IP (--hccn-conf FILE | --addresses IP,IP) ... [--to v1.0|v0.1] [--out FILE]"
+    make = _command(verbs, usage, "make a rank table of the servers given, in their order", _ranktable, "make")
+    make.add_argument("--server-id", action="append", required=True, metavar="IP", help="a server; may be repeated")
+    for kind, metavar, text in (
+        ("hccn-conf", "FILE", "its /etc/hccn.conf"),
+        ("addresses", "IP,IP", "its devices' addresses, device 0 first"),
+    ):
+        make.add_argument(
+            f"--{kind}", action="append", dest="devices", default=[], metavar=metavar, help=text,
+            type=_of(kind),
+        )  # fmt: skip
+    for verb in (convert, make):
+        verb.add_argument(
+            "--to", choices=list(ranktable.WRITERS), default="v1.0", help="form to write; v1.0 if not given"
+        )
+        verb.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+    check = _command(verbs, "ranktable check FILE [--me NAME]", "print servers, devices and ranks", _ranktable, "check")
+    check.add_argument("file", metavar="FILE", help="rank table of any form")
+    check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
+
+
+def _of(kind: str) -> Callable[[str], tuple[str, str]]:
+    return lambda given: (kind, given)
+
+
 def _command(
-    commands: argparse._SubParsersAction[_Parser], usage: str, text: str, action: object
+    commands: argparse._SubParsersAction[Any], usage: str, text: str, action: object, name: str = ""
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
-        usage.split()[0],
+        name or usage.split()[0],
         usage=f"entrypoint {usage}",
         help=text,
         description=f"{text[0].upper()}{text[1:]}.",

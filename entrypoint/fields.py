@@ -31,6 +31,7 @@ RESERVED = {
     "ENTRYPOINT_SPEC": "Path of the spec file.",
     "ENTRYPOINT_STAGE": "Ours: which stage of the boot a process is in.",
     "ENTRYPOINT_KEEP": "Ours: keeps what the boot wrote, for a look at it.",
+    "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards where there are none.",
     "ENTRYPOINT_CACHE": "Ours: where the demo and the tests keep what they fetched.",
 }
 """Variables of ours that are no field of the spec, and what they are."""
