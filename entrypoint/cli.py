@@ -323,7 +323,7 @@ def _of(kind: str) -> Callable[[str], tuple[str, str]]:
 def _command(
     commands: argparse._SubParsersAction[Any], usage: str, text: str, action: object, name: str = ""
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
+    parser: argparse.ArgumentParser = commands.add_parser(
         name or usage.split()[0],
         usage=f"entrypoint {usage}",
         help=text,

@@ -1,0 +1,83 @@
+"""New rank tables: from what one server says of its devices, and from several servers' tables.
+
+Each is written as JSON and read again, so that it is held to what every table is held to.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from entrypoint.errors import ConfigError
+from entrypoint.ranktable.read import parse
+from entrypoint.ranktable.table import CardEntry, RankTable, Server
+from entrypoint.ranktable.write import to_v1
+
+_ADDRESS = re.compile(r"\s*address_([0-9]{1,9})\s*=\s*(\S+)\s*")
+
+
+def from_hccn_conf(text: str, server_id: str, where: str = "/etc/hccn.conf") -> RankTable:
+    """A one-server v1.0 table from the lines address_N=IP of hccn.conf, ranks by N.
+
+    Raises ConfigError when there is no such line, or one is wrong.
+    """
+    found = [(int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line]
+    if not found:
+        do = "run hccn_tool on the server, or give --addresses"
+        raise ConfigError(f"{where} names no device", "no line address_N=IP", do)
+    return _one_server(server_id, found, where)
+
+
+def from_addresses(addresses: Sequence[str], server_id: str, where: str = "--addresses") -> RankTable:
+    """A one-server v1.0 table: device and rank 0 has the first address, 1 the second, ...
+
+    Raises ConfigError when there is none, or one is wrong.
+    """
+    return _one_server(server_id, list(enumerate(addresses)), where)
+
+
+def merge(tables: Sequence[RankTable]) -> RankTable:
+    """One table of all servers, in the order given; ranks are counted anew. No super-pods.
+
+    Raises ConfigError when a server or an address is in two of them.
+    """
+    servers = [server for table in tables for server in table.servers]
+    where = " + ".join(dict.fromkeys(table.where for table in tables))
+    if any(table.super_pods for table in tables):
+        raise ConfigError(f"rank tables {where} cannot be merged", "one has super-pods (v1.2)", "merge v1.0 tables")
+    merged: list[Server] = []
+    for server in servers:
+        start = sum(len(before.devices) for before in merged)
+        cards = tuple(replace(card, rank_id=start + index) for index, card in enumerate(server.devices))
+        merged.append(replace(server, devices=cards))
+    return parse(to_v1(RankTable("v1.0", tuple(merged))), where)
+
+
+def make(servers: Sequence[tuple[str, str, str, str]]) -> RankTable:
+    """The merged table of servers given as (server_id, kind, value, where).
+
+    `value` is the text of a hccn.conf where `kind` is "hccn-conf", and addresses separated by commas where it is
+    "addresses".
+    """
+    made = []
+    for server_id, kind, value, where in servers:
+        if kind == "hccn-conf":
+            made.append(from_hccn_conf(value, server_id, where))
+        else:
+            made.append(from_addresses([part.strip() for part in value.split(",")], server_id, where))
+    return merge(made)
+
+
+def _one_server(server_id: str, found: Sequence[tuple[int, str]], where: str) -> RankTable:
+    cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(found)))
+    for card in cards:
+        try:
+            ipaddress.ip_address(card.device_ip)
+        except ValueError:
+            raise ConfigError(
+                f"{where}: device {card.device_id} has no IP address", json.dumps(card.device_ip), "mend the address"
+            ) from None
+    return parse(to_v1(RankTable("v1.0", (Server(server_id, cards),))), where)

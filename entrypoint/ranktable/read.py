@@ -1,0 +1,311 @@
+"""Text -> RankTable: four forms, told apart by what they hold.
+
+`server_list` makes it v1.0, or v1.2 by its version; `group_list` makes it the lab form where an instance has a rank_id,
+else v0.1, whose ranks follow from the numbers at the end of the pods' names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from entrypoint.errors import ConfigError
+from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, SuperPod, pod_number
+
+_MEND = "mend the table"
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def parse(text: str, where: str) -> RankTable:
+    """The rank table in `text`; `where` is its file, for messages.
+
+    Raises NotReady while it may still be written (empty, no whole JSON, a status that is not "completed"), and
+    ConfigError, with the place in the JSON, for what no waiting will mend.
+    """
+    document = _document(text, where)
+    if "server_list" in document.values or "version" in document.values:
+        return _from_servers(document)
+    if "group_list" in document.values:
+        return _from_groups(document)
+    raise ConfigError(
+        f"rank table {where} is of no known form",
+        "it has neither server_list nor group_list",
+        "give a v1.0, v1.2, v0.1 or lab table, see docs/ranktables.md",
+    )
+
+
+@dataclass(frozen=True)
+class _Object:
+    """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are texts."""
+
+    where: str
+    path: str
+    values: dict[str, Any]
+
+    def at(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def wrong(self, key: str, what: str, seen: str = "", do: str = _MEND) -> ConfigError:
+        return ConfigError(f"rank table {self.where}: {self.at(key)} {what}", seen, do)
+
+    def missing(self, key: str) -> ConfigError:
+        return self.wrong(
+            key, "is missing", f"there are {', '.join(map(_shown, self.values)) or 'no fields'}", "add it"
+        )
+
+    def get(self, key: str) -> str:
+        """The text there, "" where there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.wrong(key, "is neither a text nor a number", _shown(value), "write a text")
+        if not value.isprintable():
+            raise self.wrong(key, "has characters that cannot be printed", _shown(value), "write a plain name")
+        return value
+
+    def text(self, key: str) -> str:
+        if not (value := self.get(key)):
+            raise self.missing(key)
+        return value
+
+    def number(self, key: str) -> int:
+        if not _NUMBER.fullmatch(value := self.text(key)):
+            raise self.wrong(key, "is not a whole number", _shown(value), "write a number from 0 on")
+        return int(value)
+
+    def addresses(self, key: str) -> str:
+        """One IP address, or several with a comma between, or ""."""
+        value = self.get(key)
+        for address in value.split(",") if value else ():
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise self.wrong(key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address") from None
+        return value
+
+    def objects(self, key: str, may_be_empty: bool = False) -> list[_Object]:
+        value = self.values.get(key)
+        if not value and may_be_empty:
+            return []
+        if value is None:
+            raise self.missing(key)
+        if not isinstance(value, list) or not value:
+            raise self.wrong(key, "is not a list with entries", _shown(value), "list what belongs there")
+        found = []
+        for index, entry in enumerate(value):
+            if not isinstance(entry, dict):
+                raise self.wrong(f"{key}[{index}]", "is not an object", _shown(entry), "write {...}")
+            found.append(_Object(self.where, self.at(f"{key}[{index}]"), entry))
+        return found
+
+    def counts(self, key: str, listed: int) -> None:
+        """A count that is given has to agree with the list."""
+        if self.get(key) and (count := self.number(key)) != listed:
+            raise self.wrong(
+                key, "disagrees with the list", f"{count}, and the list has {listed}", "mend one of the two"
+            )
+
+    def rest(self, *known: str) -> dict[str, str]:
+        """The texts that are not `known`, kept as they are; what they mean is for others to judge."""
+        return {key: value for key, value in self.values.items() if key not in known and isinstance(value, str)}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A device as it was read, with the object it stands in and the one that gives its rank."""
+
+    device: _Object
+    ranked: _Object
+    server_id: str
+    card: CardEntry
+
+
+def _document(text: str, where: str) -> _Object:
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise NotReady(where, "it is empty")
+    try:
+        # Numbers stay texts: a platform may write "0" or 0, "1.0" or 1.0.
+        document = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except json.JSONDecodeError as error:
+        raise NotReady(where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise ConfigError(f"rank table {where} is nested too deep", "more than Python reads", _MEND) from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"rank table {where} is not a JSON object", _shown(document), _MEND)
+    status = document.get("status")
+    if status != "completed":
+        raise NotReady(where, "it has no status" if status is None else f"its status is {_shown(status)}")
+    return _Object(where, "", document)
+
+
+def _from_servers(document: _Object) -> RankTable:
+    version = document.text("version")
+    if version not in ("1.0", "1.2"):
+        raise document.wrong("version", "is unknown", _shown(version), "give a table of version 1.0 or 1.2")
+    entries: list[_Entry] = []
+    more: dict[str, dict[str, str]] = {}
+    listed = document.objects("server_list")
+    document.counts("server_count", len(listed))
+    for server in listed:
+        server_id = server.text("server_id")
+        if server_id in more:
+            raise server.wrong("server_id", "is listed twice", _shown(server_id), "list each server once")
+        for key in ("host_ip", "container_ip"):
+            server.addresses(key)
+        more[server_id] = server.rest("server_id")
+        for device in server.objects("device"):
+            card = _card(device, device.number("rank_id"))
+            if version == "1.2":
+                device.text("super_device_id")
+            entries.append(_Entry(device, device, server_id, card))
+    form: Form = "v1.2" if version == "1.2" else "v1.0"
+    servers = _servers(document, entries, more, need_ip=form == "v1.0")
+    return RankTable(form, servers, _super_pods(document, list(more)) if form == "v1.2" else (), document.where)
+
+
+def _super_pods(document: _Object, server_ids: Sequence[str]) -> tuple[SuperPod, ...]:
+    made: dict[str, tuple[str, ...]] = {}
+    left = list(server_ids)
+    for pod in document.objects("super_pod_list"):
+        name = pod.text("super_pod_id")
+        if name in made:
+            raise pod.wrong("super_pod_id", "is listed twice", _shown(name), "list each super-pod once")
+        for server in pod.objects("server_list"):
+            server_id = server.text("server_id")
+            if server_id not in left:
+                what = "is in two super-pods" if server_id in server_ids else "is not in server_list"
+                raise server.wrong("server_id", what, _shown(server_id), "name each server of server_list once")
+            left.remove(server_id)
+            made[name] = (*made.get(name, ()), server_id)
+    if left:
+        raise document.wrong(
+            "super_pod_list", "does not name every server", f"not {', '.join(left[:4])}", "add each to one"
+        )
+    return tuple(SuperPod(name, servers) for name, servers in made.items())
+
+
+def _from_groups(document: _Object) -> RankTable:
+    groups = document.objects("group_list")
+    document.counts("group_count", len(groups))
+    is_lab = any("rank_id" in instance.values for group in groups for instance in group.objects("instance_list", True))
+    entries: list[_Entry] = []
+    for group in groups:
+        instances = group.objects("instance_list", may_be_empty=True)
+        group.counts("instance_count", len(instances))
+        found = list(_lab(instances) if is_lab else _pods(instances, len(entries)))
+        for key in ("device_count", "device_num"):
+            group.counts(key, len(found))
+        group.counts("server_num", len({entry.server_id for entry in found}))
+        entries += found
+    if not is_lab:
+        _no_pod_twice(entries)
+    return RankTable("lab" if is_lab else "v0.1", _servers(document, entries, {}), (), document.where)
+
+
+def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
+    """One device to an instance, which has the rank."""
+    for instance in instances:
+        rank, devices = instance.number("rank_id"), instance.objects("devices")
+        if len(devices) > 1:
+            raise instance.wrong(
+                "devices", "are many for one rank_id", f"{len(devices)} devices", "list one an instance"
+            )
+        yield _Entry(devices[0], instance, instance.text("server_id"), _card(devices[0], rank))
+
+
+def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
+    """Ranks from `rank` on, in the order of the numbers at the end of the pods' names: 10 comes after 9."""
+    numbered: dict[int | None, _Object] = {}
+    for instance in instances:
+        name = instance.text("pod_name")
+        number = pod_number(name)
+        if number is None and len(instances) > 1:
+            raise instance.wrong("pod_name", "does not end in a number", _shown(name), "name pods such as job-worker-0")
+        if number in numbered:
+            seen = f"{name} and {numbered[number].text('pod_name')}"
+            raise instance.wrong("pod_name", "ends in a number that another pod has", seen, "number a group's pods")
+        numbered[number] = instance
+    for _, instance in sorted(numbered.items(), key=lambda found: found[0] or 0):
+        for device in instance.objects("devices", may_be_empty=True):
+            server_id = instance.text("server_id")
+            yield _Entry(device, device, server_id, _card(device, rank, instance.text("pod_name")))
+            rank += 1
+
+
+def _no_pod_twice(entries: Sequence[_Entry]) -> None:
+    owners: dict[str, str] = {}
+    for entry in entries:
+        instance = entry.device.path.rpartition(".")[0]
+        if owners.setdefault(entry.card.pod, instance) != instance:
+            seen = f"{_shown(entry.card.pod)}, also at {owners[entry.card.pod]}"
+            raise _Object(entry.device.where, instance, {}).wrong(
+                "pod_name", "is in two groups", seen, "name each pod once"
+            )
+
+
+def _card(device: _Object, rank: int, pod: str = "") -> CardEntry:
+    device.addresses("backup_device_ip")
+    return CardEntry(
+        device_id=device.number("device_id"),
+        rank_id=rank,
+        device_ip=device.addresses("device_ip"),
+        super_device_id=device.get("super_device_id"),
+        pod=pod,
+        more=device.rest("device_id", "rank_id", "device_ip", "super_device_id"),
+    )
+
+
+def _servers(
+    document: _Object, entries: Sequence[_Entry], more: dict[str, dict[str, str]], need_ip: bool = True
+) -> tuple[Server, ...]:
+    """The servers in rank order, once what every form must hold does hold."""
+    if not entries:
+        raise ConfigError(
+            f"rank table {document.where} has no devices",
+            "its lists of devices are empty",
+            "list the devices of each pod",
+        )
+    devices: set[tuple[str, int]] = set()
+    ranks: dict[int, str] = {}
+    addresses: dict[str, str] = {}
+    is_many = len({entry.server_id for entry in entries}) > 1
+    for entry in entries:
+        card, device = entry.card, entry.device
+        if (entry.server_id, card.device_id) in devices:
+            seen = f"device {card.device_id} of {entry.server_id}"
+            raise device.wrong("device_id", "is a device listed before", seen, "list each device once")
+        devices.add((entry.server_id, card.device_id))
+        if card.rank_id in ranks:
+            seen = f"{card.rank_id}, also at {ranks[card.rank_id]}"
+            raise entry.ranked.wrong("rank_id", "is taken", seen, "give each device a rank of its own")
+        ranks[card.rank_id] = entry.ranked.at("rank_id")
+        if is_many and need_ip and not card.device_ip:
+            raise device.wrong(
+                "device_ip", "is missing", "many servers", "give each device's address, see hccn_tool -ip -g"
+            )
+        for address in card.device_ip.split(",") if card.device_ip else ():
+            if address in addresses:
+                seen = f"{address}, also at {addresses[address]}"
+                raise device.wrong("device_ip", "is taken", seen, "give each device's own address")
+            addresses[address] = device.at("device_ip")
+    if missing := sorted(set(range(len(entries))) - set(ranks)):
+        raise ConfigError(
+            f"rank table {document.where}: the rank ids do not run from 0 to {len(entries) - 1}",
+            f"no {', '.join(map(str, missing[:8]))}",
+            "number the ranks without a gap",
+        )
+    servers: dict[str, list[CardEntry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.card.rank_id):
+        servers.setdefault(entry.server_id, []).append(entry.card)
+    return tuple(Server(server_id, tuple(cards), more.get(server_id, {})) for server_id, cards in servers.items())
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,88 @@
+"""The values that a rank table is made of, whatever form it was read from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from entrypoint.errors import RetryError
+
+_POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
+
+Form = Literal["v1.0", "v0.1", "lab", "v1.2"]
+
+
+class NotReady(RetryError):
+    """The table is not complete, and may be at the next look: a waiter catches this, and raises it at its deadline.
+
+    `reason` says what was seen. Half-written JSON is such a case, and can't be told from broken JSON.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"rank table {where} is not complete", reason, "wait until the platform has written it, or mend the file"
+        )
+
+
+@dataclass(frozen=True)
+class CardEntry:
+    """One device (NPU die) and its rank."""
+
+    device_id: int  # number on its server: N of /dev/davinciN
+    rank_id: int  # 0 to RankTable.rank_size - 1
+    device_ip: str = ""  # of the device's own network card; may be absent on one server; "," between two
+    super_device_id: str = ""  # v1.2 alone
+    pod: str = ""  # name of the pod that has the device; v0.1 alone says it
+    more: Mapping[str, str] = field(default_factory=dict)  # what else the table says of it, such as device_port
+
+
+@dataclass(frozen=True)
+class Server:
+    """One machine, or what one pod has of it; its devices in rank order."""
+
+    server_id: str
+    devices: tuple[CardEntry, ...]
+    more: Mapping[str, str] = field(default_factory=dict)  # what else the table says of it, such as host_ip
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Names of the pods on it, in rank order; empty where the form has none."""
+        return tuple(dict.fromkeys(card.pod for card in self.devices if card.pod))
+
+
+@dataclass(frozen=True)
+class SuperPod:
+    """Servers whose devices share one memory fabric (v1.2)."""
+
+    super_pod_id: str
+    server_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RankTable:
+    """Every device of a job, with its rank. Made by `parse` and `make` alone, which check it."""
+
+    form: Form  # what it was read from
+    servers: tuple[Server, ...]  # by their lowest rank
+    super_pods: tuple[SuperPod, ...] = ()
+    where: str = field(default="", compare=False)  # its file, for messages
+
+    @property
+    def cards(self) -> tuple[tuple[Server, CardEntry], ...]:
+        """Every device with its server, in rank order."""
+        pairs = [(server, card) for server in self.servers for card in server.devices]
+        return tuple(sorted(pairs, key=lambda pair: pair[1].rank_id))
+
+    @property
+    def rank_size(self) -> int:
+        """Devices, and so ranks, of the whole job (RANK_SIZE)."""
+        return sum(len(server.devices) for server in self.servers)
+
+
+def pod_number(name: str) -> int | None:
+    """The number that a pod's name ends in, after a "-" or alone; None where it ends in none."""
+    found = _POD_NUMBER.fullmatch(name)
+    return int(found[1]) if found else None

@@ -1,0 +1,123 @@
+"""RankTable -> text: the forms that others read, and a table for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
+
+from entrypoint.errors import ConfigError
+from entrypoint.ranktable.node import find
+from entrypoint.ranktable.table import CardEntry, RankTable, Server, pod_number
+
+
+def to_v1(table: RankTable) -> str:
+    """The canonical v1.0 text (v1.2 where it was one): servers and devices in rank order, every value a text."""
+    document: dict[str, Any] = {
+        "status": "completed",
+        "version": "1.2" if table.super_pods else "1.0",
+        "server_count": str(len(table.servers)),
+        "server_list": [_server(server) for server in table.servers],
+    }
+    if table.super_pods:
+        document["super_pod_list"] = [
+            {
+                "super_pod_id": pod.super_pod_id,
+                "server_list": [{"server_id": server_id} for server_id in pod.server_ids],
+            }
+            for pod in table.super_pods
+        ]
+    return _json(document)
+
+
+def to_v0(table: RankTable) -> str:
+    """The v0.1 text that gives the same ranks. Pods keep their names; where there are none they are named 0, 1, ...
+
+    Raises ConfigError for a v1.2 table, whose super-pods have no place in it.
+    """
+    if table.super_pods:
+        raise ConfigError(
+            f"rank table {table.where} cannot be written as v0.1", "it has super-pods (v1.2)", "keep it as it is"
+        )
+    # A reader sorts a group's pods by number: one whose number does not rise begins a new group, as does one without.
+    groups: list[list[dict[str, Any]]] = []
+    highest: float = math.inf
+    for index, ((server_id, pod), run) in enumerate(
+        groupby(table.cards, lambda pair: (pair[0].server_id, pair[1].pod))
+    ):
+        number = pod_number(pod or str(index))
+        if number is None or number <= highest:
+            groups.append([])
+        highest = math.inf if number is None else number
+        devices = [_present({"device_id": str(card.device_id), "device_ip": card.device_ip}) for _, card in run]
+        groups[-1].append({"pod_name": pod or str(index), "server_id": server_id, "devices": devices})
+    return _json(
+        {
+            "status": "completed",
+            "group_count": str(len(groups)),
+            "group_list": [
+                {
+                    "group_name": f"group-{index}",
+                    "instance_count": str(len(group)),
+                    "device_count": str(sum(len(instance["devices"]) for instance in group)),
+                    "instance_list": group,
+                }
+                for index, group in enumerate(groups)
+            ],
+        }
+    )
+
+
+WRITERS: Mapping[str, Callable[[RankTable], str]] = {"v1.0": to_v1, "v0.1": to_v0}
+"""What `entrypoint ranktable convert --to` takes."""
+
+
+def describe(table: RankTable, me: str | None = None) -> str:
+    """Servers, pods, devices and ranks in columns, without the columns that are empty; `me` marks that node's own.
+
+    Raises ConfigError when no node, or more than one, is called `me`.
+    """
+    mine = {card.rank_id for card in find(table, {"--me": me}).devices} if me else set()
+    super_pods = {server_id: pod.super_pod_id for pod in table.super_pods for server_id in pod.server_ids}
+    rows = [("rank", "server", "super-pod", "pod", "device", "address", "own")]
+    rows += [
+        (
+            str(card.rank_id),
+            server.server_id,
+            super_pods.get(server.server_id, ""),
+            card.pod,
+            str(card.device_id),
+            card.device_ip,
+            "*" if card.rank_id in mine else "",
+        )
+        for server, card in table.cards
+    ]
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [f"{table.form}: {_many(len(table.servers), 'server')}, {_many(table.rank_size, 'device')}"]
+    for row in zip(*columns, strict=True):
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return "\n".join([*lines, ""])
+
+
+def _server(server: Server) -> dict[str, Any]:
+    return {"server_id": server.server_id, **server.more, "device": [_card(card) for card in server.devices]}
+
+
+def _card(card: CardEntry) -> dict[str, str]:
+    known = {"device_id": str(card.device_id), "device_ip": card.device_ip, "super_device_id": card.super_device_id}
+    return {**_present(known), **card.more, "rank_id": str(card.rank_id)}
+
+
+def _present(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value}
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"

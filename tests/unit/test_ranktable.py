@@ -1,0 +1,512 @@
+"""Rank tables: the files of tests/ranktables, what they become, whose they are, and the command that works on them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoint import ranktable
+from entrypoint.errors import EntrypointError
+from entrypoint.model import Facts
+from entrypoint.ranktable import NotReady, RankTable
+
+TABLES = Path(__file__).parents[1] / "ranktables"
+EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((TABLES / "expect.yaml").read_text(encoding="utf-8"))
+
+
+def read(name: str) -> RankTable:
+    return ranktable.parse((TABLES / f"{name}.json").read_text(encoding="utf-8"), "<file>")
+
+
+def refusal(function: Any, *args: Any, status: int = 78) -> str:
+    with pytest.raises(EntrypointError) as caught:
+        function(*args)
+    assert caught.value.status == status
+    return str(caught.value)
+
+
+def rows(table: RankTable) -> list[list[Any]]:
+    return [
+        [server.server_id, card.device_id, card.device_ip, *([card.pod] if card.pod else [])]
+        for server, card in table.cards
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def test_every_file_is_expected_and_there_are_enough() -> None:
+    found = {kind: {path.stem for path in (TABLES / kind).iterdir()} for kind in EXPECTED}
+    assert found == {kind: set(cases) for kind, cases in EXPECTED.items()}
+    assert sum(map(len, found.values())) >= 12
+
+
+@pytest.mark.parametrize("name", EXPECTED["good"])
+def test_good(name: str) -> None:
+    table = read(f"good/{name}")
+    assert rows(table) == EXPECTED["good"][name]
+    assert [card.rank_id for _, card in table.cards] == list(range(table.rank_size))
+    assert name.startswith(table.form)
+
+
+@pytest.mark.parametrize("name", EXPECTED["not-ready"])
+def test_not_ready(name: str) -> None:
+    with pytest.raises(NotReady) as caught:
+        read(f"not-ready/{name}")
+    assert caught.value.reason == EXPECTED["not-ready"][name]
+    assert caught.value.status == 75
+    what = f"rank table <file> is not complete | {caught.value.reason}"
+    assert str(caught.value) == f"{what} | wait until the platform has written it, or mend the file"
+
+
+@pytest.mark.parametrize("name", EXPECTED["bad"])
+def test_bad(name: str) -> None:
+    assert refusal(read, f"bad/{name}") == f"rank table <file>{EXPECTED['bad'][name]}"
+
+
+def test_a_table_written_bit_by_bit_is_not_ready_until_its_last_byte() -> None:
+    text = (TABLES / "good/v0.1-documented.json").read_text(encoding="utf-8").strip()
+    for end in range(len(text)):
+        with pytest.raises(NotReady):
+            ranktable.parse(text[:end], "<file>")
+    assert ranktable.parse(text, "<file>").rank_size == 1
+
+
+def test_a_byte_order_mark_is_no_mistake() -> None:
+    text = (TABLES / "good/v1.0-documented.json").read_text(encoding="utf-8")
+    assert ranktable.parse("\ufeff" + text, "<file>").rank_size == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"status": "completed", "server_count": ' + "9" * 5000 + "}"])
+def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
+    with pytest.raises(EntrypointError):
+        ranktable.parse(text, "<file>")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
+       | st.dictionaries(st.sampled_from(["server_list", "device", "devices", "group_list", "instance_list", "rank_id",
+       "pod_name", "server_id", "device_id", "device_ip", "version"]), inner, max_size=4), max_leaves=20))  # fmt: skip
+def test_no_content_is_a_defect_of_ours(value: Any) -> None:
+    document = {**(value if isinstance(value, dict) else {"group_list": value}), "status": "completed"}
+    for version in ({}, {"version": "1.0"}, {"version": "1.2"}):
+        with contextlib.suppress(EntrypointError):
+            ranktable.parse(json.dumps({**document, **version}), "<file>")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def test_v0_becomes_the_v1_that_frameworks_read() -> None:
+    assert (
+        ranktable.to_v1(read("good/v0.1-two-groups"))
+        == """\
+{
+  "status": "completed",
+  "version": "1.0",
+  "server_count": "2",
+  "server_list": [
+    {
+      "server_id": "192.168.0.25",
+      "device": [
+        {
+          "device_id": "0",
+          "device_ip": "192.1.0.0",
+          "rank_id": "0"
+        },
+        {
+          "device_id": "1",
+          "device_ip": "192.2.0.0",
+          "rank_id": "2"
+        }
+      ]
+    },
+    {
+      "server_id": "192.168.0.26",
+      "device": [
+        {
+          "device_id": "0",
+          "device_ip": "192.1.0.1",
+          "rank_id": "1"
+        }
+      ]
+    }
+  ]
+}
+"""
+    )
+
+
+def test_v1_becomes_the_v0_that_the_boot_tool_reads() -> None:
+    assert json.loads(ranktable.to_v0(read("good/v1.0-numbers"))) == {
+        "status": "completed",
+        "group_count": "1",
+        "group_list": [
+            {
+                "group_name": "group-0",
+                "instance_count": "2",
+                "device_count": "4",
+                "instance_list": [
+                    {
+                        "pod_name": "0",
+                        "server_id": "192.168.0.25",
+                        "devices": [
+                            {"device_id": "0", "device_ip": "192.1.0.0"},
+                            {"device_id": "1", "device_ip": "192.2.0.0"},
+                        ],
+                    },
+                    {
+                        "pod_name": "1",
+                        "server_id": "192.168.0.26",
+                        "devices": [
+                            {"device_id": "0", "device_ip": "192.1.0.1"},
+                            {"device_id": "1", "device_ip": "192.2.0.1"},
+                        ],
+                    },
+                ],
+            }
+        ],
+    }
+
+
+def test_what_v1_says_besides_is_kept() -> None:
+    assert json.loads(ranktable.to_v1(read("good/v1.0-optional-fields")))["server_list"] == [
+        {
+            "server_id": "node_0",
+            "host_nic_ip": "reserve",
+            "host_ip": "172.16.0.100",
+            "container_ip": "fd00::7",
+            "device": [{"device_id": "0", "rank_id": "0"}, {"device_id": "1", "device_port": "16666", "rank_id": "1"}],
+        }
+    ]
+
+
+def test_super_pods_stay_v1_2_and_have_no_v0() -> None:
+    table = read("good/v1.2-super-pods")
+    assert json.loads(ranktable.to_v1(table)) == json.loads((TABLES / "good/v1.2-super-pods.json").read_text("utf-8"))
+    assert refusal(ranktable.to_v0, table) == (
+        "rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it as it is"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED["good"] if name.startswith("v0.1")])
+def test_v0_keeps_its_pods_and_ranks(name: str) -> None:
+    table = read(f"good/{name}")
+    assert ranktable.parse(ranktable.to_v0(table), "<file>") == table
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> RankTable:
+    """Any v1.0 table: several servers, any device numbers, ranks in any order, even alternating between servers."""
+    owners = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+    numbers = draw(st.permutations(range(20)))
+    servers: dict[int, list[dict[str, str]]] = {}
+    for rank, owner in enumerate(owners):
+        entry = {"device_id": str(numbers[rank]), "device_ip": f"10.{owner}.0.{rank}", "rank_id": str(rank)}
+        servers.setdefault(owner, []).append(entry)
+    shuffled = draw(st.permutations(list(servers)))
+    listed = [{"server_id": f"node_{owner}", "device": draw(st.permutations(servers[owner]))} for owner in shuffled]
+    document = {"status": "completed", "version": "1.0", "server_count": len(listed), "server_list": listed}
+    return ranktable.parse(json.dumps(document), "<file>")
+
+
+@given(tables())
+def test_v1_to_v0_to_v1_is_the_same(table: RankTable) -> None:
+    v1 = ranktable.to_v1(table)
+    assert ranktable.to_v1(ranktable.parse(ranktable.to_v0(table), "<file>")) == v1
+    assert ranktable.parse(v1, "<file>") == table
+
+
+@given(st.sets(st.integers(0, 10**9 - 1), min_size=1, max_size=20), st.randoms())
+def test_pods_sort_by_number(numbers: set[int], shuffle: random.Random) -> None:
+    order = list(numbers)
+    shuffle.shuffle(order)
+    instances = [
+        {"pod_name": f"job-worker-{number}", "server_id": f"node_{number}",
+         "devices": [{"device_id": "0", "device_ip": f"fd00::{index:x}"}]}
+        for index, number in enumerate(order)
+    ]  # fmt: skip
+    document = {"status": "completed", "group_list": [{"instance_list": instances}]}
+    table = ranktable.parse(json.dumps(document), "<file>")
+    assert [card.pod for _, card in table.cards] == [f"job-worker-{number}" for number in sorted(numbers)]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# This node
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "ranks"),
+    [
+        ("v0.1-twelve-pods", {"POD_NAME": "job-worker-1"}, [1]),
+        ("v0.1-twelve-pods", {"POD_NAME": "job-worker-10"}, [10]),
+        ("v0.1-twelve-pods", {"host name": "job-worker-11.job.default.svc"}, [11]),
+        ("v0.1-twelve-pods", {"host name": "JOB-Worker-2"}, [2]),
+        ("v0.1-twelve-pods", {"MA_CURRENT_INSTANCE_NAME": "unknown", "MA_CURRENT_HOST_IP": "10.0.0.10"}, [9]),
+        ("v0.1-two-pods-on-one-server", {"POD_NAME": "1"}, [2, 3]),
+        ("v0.1-two-pods-on-one-server", {"HOST_IP": "192.168.0.25", "POD_NAME": "0"}, [0, 1]),
+        ("v1.0-numbers", {"MA_CURRENT_HOST_IP": "192.168.0.26"}, [2, 3]),
+        ("v1.2-super-pods", {"HOST_IP": "172.16.0.101"}, [2, 3]),
+        ("v1.0-documented", {"host name": "3f1c2ad0b1e5"}, [0]),  # the only server of a table without pods
+        ("v1.0-optional-fields", {}, [0, 1]),
+        ("lab-documented", {"POD_IP": "10.155.111.140"}, [0, 1]),
+    ],
+)
+def test_own(name: str, called: dict[str, str], ranks: list[int]) -> None:
+    assert [card.rank_id for card in ranktable.own(read(f"good/{name}"), called).devices] == ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "seen"),
+    [
+        (
+            "v1.0-numbers",
+            {"POD_IP": "192.168.0.2", "host name": "node"},
+            "looked for POD_IP=192.168.0.2, host name=node among 192.168.0.25, 192.168.0.26",
+        ),
+        (
+            "v0.1-documented",
+            {"POD_NAME": "jobxxxxxxxx-job-trainjob"},
+            "looked for POD_NAME=jobxxxxxxxx-job-trainjob among jobxxxxxxxx-job-trainjob-0 192.168.0.25",
+        ),
+        # An address is no name with labels: 1.0.0.9 is not the pod called 1.
+        (
+            "v0.1-two-pods-on-one-server",
+            {"POD_IP": "1.0.0.9", "HOST_IP": "192.168.0.25"},
+            "HOST_IP=192.168.0.25 is said of 2 nodes; looked for POD_IP=1.0.0.9, HOST_IP=192.168.0.25"
+            " among 0 192.168.0.25, 1 192.168.0.25",
+        ),
+        ("v1.0-numbers", {}, "looked for nothing among 192.168.0.25, 192.168.0.26"),
+    ],
+)
+def test_own_is_not_there(name: str, called: dict[str, str], seen: str) -> None:
+    assert refusal(ranktable.own, read(f"good/{name}"), called) == (
+        f"which node of rank table <file> is this one? | {seen}"
+        " | name it as the table does: its pod in POD_NAME, or its server in HOST_IP"
+    )
+
+
+def test_addresses_are_compared_as_addresses() -> None:
+    table = read("good/v1.0-optional-fields")
+    assert ranktable.find(table, {"POD_IP": "FD00:0:0::7"}).server_id == "node_0"
+
+
+def test_nodes() -> None:
+    found = ranktable.nodes(read("good/v0.1-two-groups"))
+    assert [(node.pods, len(node.devices)) for node in found] == [
+        (("job-ps-0",), 1),
+        (("job-ps-1",), 1),
+        (("job-worker-0",), 1),
+    ]
+
+
+def test_names_come_from_the_environment_then_the_host_name() -> None:
+    env = {"POD_IP": "10.0.0.7", "MA_CURRENT_INSTANCE_NAME": "modelarts-job-worker-1", "HOST_IP": "", "HOME": "/root"}
+    facts = Facts(env=env, hostname="worker-1", cwd="/", uid=0, user="root", home="/root")
+    assert list(ranktable.names(facts).items()) == [
+        ("MA_CURRENT_INSTANCE_NAME", "modelarts-job-worker-1"),
+        ("POD_IP", "10.0.0.7"),
+        ("host name", "worker-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ({}, "/user/config/jobstart_hccl.json"),
+        ({"RANK_TABLE_FILE": ""}, "/user/config/jobstart_hccl.json"),
+        ({"RANK_TABLE_FILE": "/a/directory"}, "/a/directory/jobstart_hccl.json"),
+        ({"RANK_TABLE_FILE": "/not/there/yet/"}, "/not/there/yet/jobstart_hccl.json"),
+        ({"RANK_TABLE_FILE": "/a/hccl.json"}, "/a/hccl.json"),
+        ({"RANK_TABLE_FILE": "/a/hccl.json", "RANK_TABLE_FILE_V_1_0": "/b/v1.json"}, "/b/v1.json"),
+    ],
+)
+def test_path(env: dict[str, str], path: str) -> None:
+    assert ranktable.path_from(env, lambda path: path == "/a/directory") == path
+
+
+SERVER = ranktable.from_hccn_conf("address_4=10.0.0.4\naddress_5=10.0.0.5\n", "node").servers[0]
+
+
+@pytest.mark.parametrize(
+    ("cards", "logical", "warning"),
+    [
+        ((4, 5), (0, 1), ""),
+        (
+            (3, 4, 5, 6),
+            (1, 2),
+            "2 devices of this container are not in the rank table and stay idle"
+            " | the table has 4,5, the container 3,4,5,6",
+        ),
+        (
+            (0, 1),
+            (0, 1),
+            "the rank table's devices are numbered otherwise than the container's, taking them in order"
+            " | the table has 4,5, the container 0,1",
+        ),
+    ],
+)
+def test_devices_of_table_and_container(cards: tuple[int, ...], logical: tuple[int, ...], warning: str) -> None:
+    assert ranktable.check_devices(SERVER, cards) == warning
+    assert ranktable.logical_ids(SERVER, cards) == logical
+
+
+def test_devices_that_the_container_does_not_have() -> None:
+    do = "give the container its devices, or mend ASCEND_RT_VISIBLE_DEVICES"
+    assert refusal(ranktable.check_devices, SERVER, ()) == (
+        "the rank table gives this node 2 devices and the container has 0"
+        f" | the table has 4,5, the container none | {do}"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Making
+
+HCCN = """# written by the driver's installer
+address_10=192.98.92.110
+netmask_10=255.255.255.0
+address_9 = 192.98.92.109
+"""
+
+
+def test_hccn_conf() -> None:
+    assert rows(ranktable.from_hccn_conf(HCCN, "10.0.0.1")) == [
+        ["10.0.0.1", 9, "192.98.92.109"],
+        ["10.0.0.1", 10, "192.98.92.110"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "hccn.conf names no device | no line address_N=IP | run hccn_tool on the server, or give --addresses"),
+        ("address_0=1.2.3\n", 'hccn.conf: device 0 has no IP address | "1.2.3" | mend the address'),
+    ],
+)
+def test_hccn_conf_that_is_wrong(text: str, message: str) -> None:
+    assert refusal(ranktable.from_hccn_conf, text, "10.0.0.1", "hccn.conf") == message
+
+
+def test_servers_merge_in_the_order_given() -> None:
+    later = ranktable.from_addresses(["10.1.0.1", "10.1.0.2"], "10.0.0.1")
+    first = ranktable.from_addresses(["10.2.0.1"], "10.0.0.2")
+    assert rows(ranktable.merge([first, later])) == [
+        ["10.0.0.2", 0, "10.2.0.1"],
+        ["10.0.0.1", 0, "10.1.0.1"],
+        ["10.0.0.1", 1, "10.1.0.2"],
+    ]
+
+
+def test_a_server_merges_once() -> None:
+    table = ranktable.from_addresses(["10.1.0.1"], "10.0.0.1", "a")
+    assert refusal(ranktable.merge, [table, table]) == (
+        'rank table a: server_list[1].server_id is listed twice | "10.0.0.1" | list each server once'
+    )
+
+
+def test_super_pods_do_not_merge() -> None:
+    assert refusal(ranktable.merge, [read("good/v1.2-super-pods")]) == (
+        "rank tables <file> cannot be merged | one has super-pods (v1.2) | merge v1.0 tables"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The command
+
+
+def entrypoint(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "entrypoint", "ranktable", *args], cwd=cwd, env={"PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_check_prints_a_table(tmp_path: Path) -> None:
+    done = entrypoint(tmp_path, "check", str(TABLES / "good/v0.1-two-groups.json"), "--me", "job-ps-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "v0.1: 2 servers, 3 devices\n"
+        "rank  server        pod           device  address    own\n"
+        "0     192.168.0.25  job-ps-0      0       192.1.0.0\n"
+        "1     192.168.0.26  job-ps-1      0       192.1.0.1  *\n"
+        "2     192.168.0.25  job-worker-0  1       192.2.0.0\n"
+    )
+
+
+def test_convert_writes_a_file_or_to_stdout(tmp_path: Path) -> None:
+    source = str(TABLES / "good/v1.0-numbers.json")
+    done = entrypoint(tmp_path, "convert", source, "--to", "v0.1", "--out", "sub/jobstart_hccl.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "[entrypoint] wrote sub/jobstart_hccl.json\n"
+    assert [path.name for path in (tmp_path / "sub").iterdir()] == ["jobstart_hccl.json"]
+    back = entrypoint(tmp_path, "convert", "sub/jobstart_hccl.json")
+    assert (back.returncode, back.stderr) == (0, "")
+    assert back.stdout == ranktable.to_v1(read("good/v1.0-numbers"))
+
+
+def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
+    (tmp_path / "hccn.conf").write_text(HCCN, encoding="utf-8")
+    done = entrypoint(
+        tmp_path,
+        *("make", "--server-id", "10.0.0.2", "--hccn-conf", "hccn.conf"),
+        *("--server-id", "10.0.0.1", "--addresses", "10.1.0.1, 10.1.0.2"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(ranktable.parse(done.stdout, "")) == [
+        ["10.0.0.2", 9, "192.98.92.109"],
+        ["10.0.0.2", 10, "192.98.92.110"],
+        ["10.0.0.1", 0, "10.1.0.1"],
+        ["10.0.0.1", 1, "10.1.0.2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["check", "gone.json"], 66, "cannot read gone.json | No such file or directory | give a file that is there"),
+        (
+            ["check", "empty.json"],
+            75,
+            "rank table empty.json is not complete | it is empty"
+            " | wait until the platform has written it, or mend the file",
+        ),
+        (
+            ["convert", "bad.json"],
+            78,
+            'rank table bad.json: version is unknown | "2.0" | give a table of version 1.0 or 1.2',
+        ),
+        (
+            ["make", "--server-id", "10.0.0.1", "--server-id", "10.0.0.2", "--addresses", "10.1.0.1"],
+            64,
+            "each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others"
+            " | give them in pairs",
+        ),
+        (
+            ["make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1", "--out", "empty.json/x"],
+            73,
+            "cannot write into empty.json | File exists | give --out a writable place",
+        ),
+        (
+            [],
+            64,
+            "the following arguments are required: convert|make|check | try: entrypoint ranktable --help",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(args: list[str], status: int, message: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "bad.json").write_text('{"status": "completed", "version": "2.0"}', encoding="utf-8")
+    done = entrypoint(tmp_path, *args)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", f"[entrypoint] {message}\n")
