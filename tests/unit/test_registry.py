@@ -102,7 +102,7 @@ def test_the_one_asked_for_wins_over_two(more: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("devices", "no such device: abacus | use one of cpu, "),
+        ("devices", "no such device: abacus | use one of ascend, cpu, "),
         ("platforms", "no such platform: abacus | use one of local, "),
         ("launchers", "no such launcher: abacus | use one of mpirun, "),
     ],
