@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from entrypoint import __version__, errors, ranktable, registry
+from entrypoint import __version__, errors, registry
 from entrypoint import fields as spec_fields
 from entrypoint import plan as planning
 from entrypoint import spec as specs
@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
         say.name = f"worker-{topology.me}"
     outcome = execute(spec, facts, topology, say)
     if outcome.status != 0 or len(topology.nodes) > 1:
-        say(f"{outcome.reason}; exit {outcome.status}")
+        say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
 
 
@@ -100,6 +100,10 @@ def _plan(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _render(args: argparse.Namespace, say: Speaker) -> int:
+    # The scripts run elsewhere and on any node, so this machine needs no place among the hosts.
+    args.spec = os.path.abspath(args.spec) if args.spec else None
+    if args.node_rank is None:
+        args.node_rank = "0"
     spec, facts, topology = _settle(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     roster = planning.assume_roster(topology, facts)
@@ -130,6 +134,8 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint import ranktable
+
     if args.verb == "make":
         if len(args.server_id) != len(args.devices):
             seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
@@ -307,9 +313,7 @@ def _ranktable_commands(commands: argparse._SubParsersAction[Any]) -> None:
             type=_of(kind),
         )  # fmt: skip
     for verb in (convert, make):
-        verb.add_argument(
-            "--to", choices=list(ranktable.WRITERS), default="v1.0", help="form to write; v1.0 if not given"
-        )
+        verb.add_argument("--to", choices=["v1.0", "v0.1"], default="v1.0", help="form to write; v1.0 if not given")
         verb.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
     check = _command(verbs, "ranktable check FILE [--me NAME]", "print servers, devices and ranks", _ranktable, "check")
     check.add_argument("file", metavar="FILE", help="rank table of any form")

@@ -30,7 +30,7 @@ RESERVED = {
     SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
     "ENTRYPOINT_SPEC": "Path of the spec file.",
     "ENTRYPOINT_STAGE": "Ours: which stage of the boot a process is in.",
-    "ENTRYPOINT_KEEP": "Ours: keeps what the boot wrote, for a look at it.",
+    "ENTRYPOINT_KEEP": "Ours: the names that mpirun's -x sets by value, which a rank keeps.",
     "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards where there are none.",
     "ENTRYPOINT_CACHE": "Ours: where the demo and the tests keep what they fetched.",
 }
@@ -78,6 +78,34 @@ class FieldInfo:
 def fields() -> tuple[FieldInfo, ...]:
     """Every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
     return tuple(_fields_of(JobSpec, ""))
+
+
+@dataclass(frozen=True)
+class Given:
+    """A setting as variables carry it: the one to set, which is the first, and every one that sets it too."""
+
+    names: tuple[str, ...]
+    value: str
+
+
+def given(spec: JobSpec) -> tuple[Given, ...]:
+    """What a user gave by flag, variable or spec file, so that a script can give it again where it runs.
+
+    A node's own (its index) is left out; what the file said is given as the file.
+    """
+    out: list[Given] = []
+    files: set[str] = set()
+    for field in fields():
+        source = spec.source(field.path)
+        if source.origin == "spec":
+            files.add(source.where.rsplit(":", 2)[0])
+        elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
+            value: Any = spec
+            for part in field.path.split("."):
+                value = getattr(value, part)
+            text = json.dumps(dict(value) if field.kind == "mapping" else value)
+            out.append(Given((field.env, *field.aliases), value if isinstance(value, str) else text))
+    return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out)
 
 
 def schema() -> dict[str, Any]:

@@ -165,16 +165,15 @@ class JobSpec(_Section):
     command: tuple[str, ...] = Field(())
     """The training program and its arguments, one list entry each; arguments after `--` replace it."""
     launcher: str | None = Field(None, json_schema_extra=_flag("--launcher", "-l"))
-    """How ranks are started: mpirun, torchrun, torchlaunch, plain. mpirun for many nodes or slots, else plain,
-    where not given."""
+    """How ranks are started; mpirun for more than one rank, else plain, where not given."""
     workdir: str | None = Field(None, json_schema_extra=_flag("--workdir"))
     """Working directory of the program; the current one where not given."""
     env: Mapping[str, str] = Field(default_factory=dict)
     """Variables for the program on every node, on top of each node's own."""
     platform: str | None = Field(None, json_schema_extra=_flag("--platform"))
-    """Who started the containers: local, modelarts; recognised by its variables where not given."""
+    """Who started the containers; recognised by its variables where not given."""
     device: str | None = Field(None, json_schema_extra=_flag("--device"))
-    """What the ranks compute on: nvidia, cpu; recognised where not given."""
+    """What the ranks compute on; recognised by its files in /dev where not given."""
     hosts: tuple[str, ...] = Field((), json_schema_extra=_flag("--hosts"))
     """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name."""
     node_rank: int | None = Field(None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")})
@@ -307,6 +306,8 @@ class Launch:
     env: tuple[EnvVar, ...] = ()  # for argv alone, not for ranks on other nodes
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
+    wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
+    ranks: int | None = None  # how many of them there will be, on all nodes
     # Whose exit status is the job's: the leader's command, or the first command of any node that fails.
     verdict: Literal["leader", "first-failure"] = "leader"
 

@@ -73,10 +73,10 @@ def build(
     many = len(topology.nodes) > 1
     env = _env(spec, topology, launch, leader_env)
     files = list(launch.files)
-    if name == "mpirun":
+    if launch.wraps_ranks:
         files.append(_wrapper(spec, facts, topology, env))
     if many:
-        files += _ssh_files(spec, facts, topology, roster)
+        files += _ssh_files(spec, facts, topology, roster, launch.needs_ssh)
     return Plan(
         topology=topology,
         launcher=name,
@@ -120,13 +120,13 @@ def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar,
     return File("rank.sh", render("mpirun/rank.sh.j2", context), "mpirun/rank.sh.j2", mode=0o600, secret=True)
 
 
-def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster) -> list[File]:
+def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, launcher_logs_in: bool) -> list[File]:
     files = [
         File("sshd_config", sshd_config(spec, facts, topology), "ssh/sshd_config.j2", mode=0o600),
         File("host_key", "", "this job's keys", mode=0o600, secret=True),
         File("authorized_keys", "", "this job's keys", mode=0o600),
     ]
-    if topology.is_leader:
+    if topology.is_leader and launcher_logs_in:
         peers = [
             {"host": node.host, "address": attendance.address}
             for node, attendance in zip(topology.nodes, roster.attendances, strict=True)

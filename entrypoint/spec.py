@@ -46,6 +46,10 @@ MIN_SECRET = 16  # bytes
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
 
+# What Kubernetes sets in every container of a namespace that has a Service named entrypoint.
+_SERVICE = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT|PORT)(_|\Z)")
+
+
 @dataclass(frozen=True)
 class Override:
     """A value from the command line: its text, or the list of texts of a flag given many times, and the flag's name."""
@@ -144,7 +148,7 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item 
 def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known.values():
+        if name.startswith(PREFIX) and env[name] and name not in known.values() and not _SERVICE.match(name):
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/spec.md"])
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from entrypoint.fields import Given, given
 from entrypoint.model import EnvVar, File, JobSpec, Launch, Roster, Topology
 from entrypoint.render import render
 
@@ -10,7 +13,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
     many = len(topology.nodes) > 1
     if not topology.is_leader:
-        return Launch(argv=None, needs_ssh=many)
+        return Launch(argv=None, needs_ssh=many, wraps_ranks=True)
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
@@ -20,22 +23,30 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
         files=(hostfile, script),
         env=_settings(spec, topology, roster),
         needs_ssh=many,
+        wraps_ranks=True,
+        ranks=ranks(spec, roster),
     )
 
 
 def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (File("run_mpi.sh", script_text(spec, topology, roster, origin), "mpirun/run_mpi.sh.j2", mode=0o755),)
+    return (
+        File(
+            "run_mpi.sh", script_text(spec, topology, roster, origin, given(spec)), "mpirun/run_mpi.sh.j2", mode=0o755
+        ),
+    )
 
 
-def script_text(spec: JobSpec, topology: Topology, roster: Roster, origin: str = "the job's spec") -> str:
+def script_text(
+    spec: JobSpec, topology: Topology, roster: Roster, origin: str = "the job's spec", settings: Sequence[Given] = ()
+) -> str:
     """run_mpi.sh with this job's values as the defaults of its variables."""
     major = roster.attendances[0].mpi.split(".")[0]
     return render(
         "mpirun/run_mpi.sh.j2",
         {
             "origin": origin,
-            "spec": "",
+            "given": settings,
             "port": spec.ssh.port,
             "np": ranks(spec, roster),
             "hostfile": spec.mpi.hostfile or f"{topology.run_dir}/hostfile",

@@ -26,16 +26,16 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         argv = draft.launch.argv
         assert argv is not None
         return process.replace(argv, plan.environment(facts.env, draft.env), draft.workdir)
-    return asyncio.run(_boot(spec, facts, topology, draft, say))
+    return asyncio.run(_boot(spec, facts, draft, say))
 
 
-async def _boot(spec: JobSpec, facts: Facts, topology: Topology, draft: Plan, say: Say) -> Outcome:
+async def _boot(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome:
     # Imported here, since a worker needs no ssh client and a lone program needs neither.
-    if topology.is_leader or draft.roll_call == "none":
+    if draft.topology.is_leader or draft.roll_call == "none":
         from entrypoint.run.leader import Leader as Role
     else:
         from entrypoint.run.worker import Worker as Role  # type: ignore[assignment]
     try:
-        return await Role(spec, facts, topology, say).run(draft)
+        return await Role(spec, facts, draft, say).run()
     except EntrypointError as error:
         return Outcome(error.status, str(error))

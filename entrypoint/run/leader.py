@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
-from entrypoint.model import Attendance, Outcome, Plan, Roster
+from entrypoint.errors import UnavailableError
+from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node
@@ -25,16 +27,15 @@ _KILLED = {128 + 9, 128 + 15}  # what ranks that were ended by the launcher repo
 class Leader(Node):
     """The node that decides."""
 
-    async def run(self, draft: Plan) -> Outcome:
+    async def run(self) -> Outcome:
         """The whole job, from this node's start to its end."""
-        self.launcher = draft.launcher
         self._call: RollCall | None = None
         self._failed_ranks: list[tuple[int, int, str]] = []  # rank, status, host; in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
         self._waiting_for_end = set(range(len(self.topology.nodes)))
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         try:
-            self.background(self._boot(draft))
+            self.background(self._boot())
             outcome = await self.verdict
             await self._end(outcome)
             return outcome
@@ -43,10 +44,10 @@ class Leader(Node):
 
     # -- boot
 
-    async def _boot(self, draft: Plan) -> None:
-        roster = draft.roster
-        if draft.roll_call != "none":
-            await self.open_door(draft)
+    async def _boot(self) -> None:
+        roster = self.draft.roster
+        if self.draft.roll_call != "none":
+            await self.open_door(self.draft)
             roster = await self._call_roll()
         self._plan = plan.build(self.spec, self.facts, self.topology, roster)
         self.write(self._plan.files)
@@ -58,7 +59,7 @@ class Leader(Node):
         assert self.keys is not None
         limit = self.spec.timeouts.peers
         waiting = Waiting(self.say, limit)
-        own_name = Waiting(self.say, limit, "names")
+        own_name = Waiting(self.say, limit, "")
         begun = time.monotonic()
         self._call = RollCall(
             self.topology.peers,
@@ -75,19 +76,28 @@ class Leader(Node):
         try:
             # The daemons of the others call this node back by its name.
             _, roster = await asyncio.gather(
-                resolve(own.address or own.host, None, partial(own_name.update, own.host)),
+                self._resolve_own_name(limit, partial(own_name.update, f"the name {own.host}")),
                 self._call.gather(attendance, limit),
             )
         finally:
             waiting.close()
             own_name.close()
-        if self.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
+        if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
             plan.check_roster(self.topology, roster)
         slots = sum(attendance.slots for attendance in roster.attendances)
         self.say(f"all {len(self.topology.nodes)} nodes are here, {slots} slots, after {time.monotonic() - begun:.1f}s")
         for session in self._sessions().values():
             self.background(self._watch(session))
         return roster
+
+    async def _resolve_own_name(self, limit: float, update: Callable[[str], None]) -> None:
+        own = self.topology.this
+        try:
+            await asyncio.wait_for(resolve(own.address or own.host, None, update), limit)
+        except asyncio.TimeoutError:
+            raise UnavailableError(
+                f"this node's own name has no address after {limit:.0f}s", own.host, "see that DNS knows it"
+            ) from None
 
     def _question(self, peer: Peer) -> bytes:
         return wire.pack(
@@ -96,7 +106,7 @@ class Leader(Node):
             hosts=[node.host for node in self.topology.nodes],
             rank=peer.rank,
             toolkit=__version__,
-            launcher=self.launcher,
+            launcher=self.draft.launcher,
             env=dict(self.spec.env),
             lease=self.spec.timeouts.lease,
             grace=self.spec.timeouts.grace,
@@ -109,22 +119,22 @@ class Leader(Node):
 
     async def _watch(self, session: Session) -> None:
         await session.lost.wait()
-        if not self.verdict.done():
-            ago = time.monotonic() - session.heard
-            self.decide(75, f"{session.node.host} is lost: its session ended, last heard of {ago:.1f}s before")
+        quiet = time.monotonic() - session.heard
+        silent = quiet > self.spec.timeouts.lease
+        seen = (
+            f"nothing heard of it for {quiet:.0f}s" if silent else f"its session ended, last word {quiet:.1f}s before"
+        )
+        self.decide(75, f"{session.node.host} is lost: {seen}")
 
     async def _keep_lease(self) -> None:
+        """A word to every worker each third of the lease, until we end; one that is silent for a whole one is lost."""
         lease = self.spec.timeouts.lease
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while True:
-            await asyncio.wait({self.verdict}, timeout=lease / 3)
-            now = time.monotonic()
+            await asyncio.wait({never}, timeout=lease / 3)
             for session in list(self._sessions().values()):
                 session.send("ping")
-                if now - session.heard > lease and not session.lost.is_set():
-                    if session.attendance and not self.verdict.done():
-                        self.decide(
-                            75, f"{session.node.host} is lost: nothing heard of it for {now - session.heard:.0f}s"
-                        )
+                if time.monotonic() - session.heard > lease:
                     session.close()
 
     def _on_message(self, session: Session, message: dict[str, Any]) -> None:
@@ -144,7 +154,7 @@ class Leader(Node):
     def _heard_of_rank(self, event: str, rank: int, value: int, host: str) -> None:
         if event == "start":
             self._placed[rank] = host
-            if len(self._placed) == plan_size(self._plan):
+            if len(self._placed) == self._plan.launch.ranks:
                 self._check_placement()
         elif value != 0:
             self._failed_ranks.append((rank, value, host))
@@ -157,9 +167,10 @@ class Leader(Node):
         for rank, host in sorted(self._placed.items()):
             used.setdefault(host, []).append(rank)
         words = ", ".join(f"{host} {_spans(ranks)}" for host, ranks in used.items())
-        self.say(f"{len(self._placed)} ranks on {len(used)} node{'' if len(used) == 1 else 's'}: {words}")
+        self.say(f"{_count(len(self._placed), 'rank')} on {_count(len(used), 'node')}: {words}")
         empty = [node.host for node in self.topology.nodes if node.host not in used]
-        if empty and len(self._placed) >= len(self.topology.nodes) and not self.spec.mpi.hostfile:
+        chosen = self.spec.mpi.hostfile or self.spec.mpi.np  # then the user decides where ranks run
+        if empty and not chosen:
             self.decide(
                 78, f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile"
             )
@@ -222,9 +233,8 @@ class Leader(Node):
             session.send("stop", grace=0)
 
 
-def plan_size(made: Plan) -> int:
-    """Ranks that the launcher will start."""
-    return next((int(var.value) for var in made.launch.env if var.name == "OPENMPI_NP"), made.topology.world_size)
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _spans(ranks: list[int]) -> str:

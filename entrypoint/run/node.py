@@ -7,8 +7,8 @@ import signal
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from entrypoint.errors import EntrypointError
-from entrypoint.model import Facts, File, JobSpec, Outcome, Plan, Topology
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.model import Facts, File, JobSpec, Outcome, Plan
 from entrypoint.plan import environment
 from entrypoint.run import keys as job_keys
 from entrypoint.run import process
@@ -25,13 +25,14 @@ KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gon
 class Node:
     """One container's part in the job. The first `decide` is the verdict; everything after it only ends things."""
 
-    def __init__(self, spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> None:
-        self.spec, self.facts, self.topology, self.say = spec, facts, topology, say
+    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> None:
+        self.spec, self.facts, self.draft, self.say = spec, facts, draft, say
+        self.topology = topology = draft.topology
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._defect)
         self.verdict: asyncio.Future[Outcome] = loop.create_future()
         self.impatient = asyncio.Event()  # a second signal: skip the rest of the grace
         self.command: asyncio.subprocess.Process | None = None
-        self.launcher = ""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
         process.adopt_orphans()
@@ -50,6 +51,16 @@ class Node:
         """The job's result, unless it is known already."""
         if not self.verdict.done():
             self.verdict.set_result(Outcome(status, reason))
+
+    def failed(self, error: Exception) -> None:
+        """An error is the verdict: ours to say, or a defect of ours; never a silent wait."""
+        if isinstance(error, EntrypointError):
+            self.decide(error.status, str(error))
+        else:
+            self.decide(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error} | please report it")
+
+    def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failed(context.get("exception") or RuntimeError(context["message"]))
 
     def on_rank(self, event: str, rank: int, value: int) -> None:
         """A rank of this node started (value: pid) or ended (value: status)."""
@@ -73,8 +84,8 @@ class Node:
         async def guarded() -> None:
             try:
                 await work
-            except EntrypointError as error:
-                self.decide(error.status, str(error))
+            except Exception as error:
+                self.failed(error)
 
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
@@ -86,12 +97,17 @@ class Node:
         """Make this node one that can be logged in to: keys, attendant's socket, sshd."""
         self.keys = job_keys.load(self.spec, self.topology)
         for name, content in self.keys.files().items():
-            self.run_dir.write(name, content, 0o600)
+            if any(file.name == name for file in plan.files):
+                self.run_dir.write(name, content, 0o600)
         self.write(file for file in plan.files if file.name == "sshd_config")
         self.attendant = Attendant(self.on_leader, self.on_leader_lost)
         await self.attendant.open(self.run_dir)
         self.sshd = await Sshd.start(
-            self.facts, self.run_dir.path / "sshd_config", self.spec.ssh.port, self.topology.this.address
+            self.facts,
+            self.run_dir.path / "sshd_config",
+            self.spec.ssh.port,
+            self.topology.this.address,
+            self.on_sshd_line,
         )
         self.background(self.sshd.watch(self.on_sshd_died))
 
@@ -100,6 +116,9 @@ class Node:
 
     def on_leader_lost(self) -> None:
         """The leader's session ended."""
+
+    def on_sshd_line(self, line: str) -> None:
+        """A line of sshd's log."""
 
     def on_sshd_died(self, what: str) -> None:
         """sshd ended unasked."""
@@ -140,7 +159,7 @@ class Node:
 
         Where ranks report themselves the launcher is not told: it has less patience than the grace.
         """
-        if self.wraps_ranks:
+        if self.draft.launch.wraps_ranks:
             self.ranks.signal(signal.SIGTERM)
             gone = asyncio.create_task(self.ranks.gone())
         elif self.command is not None and self.command.returncode is None:
@@ -159,11 +178,6 @@ class Node:
 
     async def _hurried(self) -> None:
         await self.impatient.wait()
-
-    @property
-    def wraps_ranks(self) -> bool:
-        """Whether ranks report themselves (mpirun's do)."""
-        return self.launcher == "mpirun"
 
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""

@@ -13,12 +13,13 @@ _NAMED = 8  # missing peers named in one line; the last message names all
 
 
 class Waiting:
-    """Who is missing and why, for people."""
+    """Who is missing and why, for people; counted where `what` names them."""
 
     def __init__(self, say: Say, limit: float, what: str = "peers") -> None:
         self._say, self._limit, self._what = say, limit, what
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
+        self._closed = False
         self._news: asyncio.TimerHandle | None = None
         self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
 
@@ -33,7 +34,7 @@ class Waiting:
 
     def update(self, host: str, state: str) -> None:
         """Note why a peer is missing ("" when it is there); what changed within a second is one line."""
-        if self._states.get(host) != state and self._news is None:
+        if self._states.get(host) != state and self._news is None and not self._closed:
             self._news = asyncio.get_running_loop().call_later(_NEWS, self._tell)
         self._states[host] = state
 
@@ -50,10 +51,11 @@ class Waiting:
         missing = self.missing()
         named = ", ".join(f"{host} ({state})" for host, state in list(missing.items())[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        count = f"{len(missing)} of {len(self._states)} {self._what}"
-        return f"waiting for {count}: {named}{more} {self.elapsed():.0f}s/{self._limit:.0f}s"
+        count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
+        return f"waiting for {count}{named}{more} {self.elapsed():.0f}s/{self._limit:.0f}s"
 
     def close(self) -> None:
+        self._closed = True
         self._timer.cancel()
         if self._news is not None:
             self._news.cancel()

@@ -20,16 +20,21 @@ _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 class Sshd:
     """A running sshd. `died` is called with a sentence if it ends unasked."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
-        self._process, self._port = process, port
+    def __init__(
+        self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
+    ) -> None:
+        self._process, self._log, self._port, self._heard = process, log, port, heard
         self._last: deque[str] = deque(maxlen=20)
         self._listening = asyncio.Event()
+        self._probe = ""  # how the log names our own visit
         self._wanted = True
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, facts: Facts, config: Path, port: int, address: str | None) -> Sshd:
-        """Start it and prove that it answers.
+    async def start(
+        cls, facts: Facts, config: Path, port: int, address: str | None, heard: Callable[[str], None]
+    ) -> Sshd:
+        """Start it and prove that it answers; `heard` gets each line of its log.
 
         Raises ConfigError when the image has no sshd or no user to log in as, OsError with sshd's own words when it
         does not come up.
@@ -46,14 +51,17 @@ class Sshd:
         if facts.uid == 0:
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+        # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
+        read_end, write_end = os.pipe()
         process = await asyncio.create_subprocess_exec(
             *mortal([program, "-D", "-e", "-f", str(config)]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=write_end,
             start_new_session=True,
         )
-        sshd = cls(process, port)
+        os.close(write_end)
+        sshd = cls(process, await _reader(read_end), port, heard)
         try:
             await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)
         except asyncio.TimeoutError:
@@ -70,16 +78,18 @@ class Sshd:
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
         ended.cancel()
         reader, writer = await asyncio.open_connection(address, self._port)
+        self._probe = f" port {writer.get_extra_info('sockname')[1]}"
         banner = await reader.readline()
         writer.close()
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
 
     async def _read(self) -> None:
-        assert self._process.stderr is not None
-        while line := await self._process.stderr.readline():
+        while line := await self._log.readline():
             text = line.decode(errors="replace").strip()
             self._last.append(text)
+            if not self._probe or self._probe not in text:
+                self._heard(text)
             if text.startswith("Server listening on"):
                 self._listening.set()
 
@@ -107,3 +117,12 @@ class Sshd:
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
+
+
+async def _reader(fd: int) -> asyncio.StreamReader:
+    """Lines from the reading end of a pipe, which is closed with the last writer's end."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+    )
+    return reader

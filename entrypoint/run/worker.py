@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
 from entrypoint.model import Node as Peer
-from entrypoint.model import Outcome, Plan
+from entrypoint.model import Outcome
 from entrypoint.run import process
 from entrypoint.run.node import Node
 from entrypoint.run.progress import Waiting
@@ -20,17 +19,16 @@ from entrypoint.run.resolve import resolve
 class Worker(Node):
     """A node that follows."""
 
-    async def run(self, draft: Plan) -> Outcome:
+    async def run(self) -> Outcome:
         """From this node's start to its end, with the job's result."""
-        self.launcher = draft.launcher
-        self._draft = draft
         self._started = False
         self._stopping = False
         self._lease = self.spec.timeouts.lease
         self._heard = time.monotonic()
         self._called = asyncio.Event()
+        self._waiting = Waiting(self.say, self.spec.timeouts.peers, "")
         try:
-            self.background(self._boot(draft))
+            self.background(self._boot())
             outcome = await self.verdict
             if not self._stopping:
                 await self.stop_programs(0)
@@ -40,34 +38,36 @@ class Worker(Node):
 
     # -- boot
 
-    async def _boot(self, draft: Plan) -> None:
-        await self.open_door(draft)
+    async def _boot(self) -> None:
+        await self.open_door(self.draft)
         await self._wait_for_leader()
         await self._keep_lease()
 
     async def _wait_for_leader(self) -> None:
         limit = self.spec.timeouts.peers
         leader, own = self.topology.leader, self.topology.this
-        waiting = Waiting(self.say, limit, "steps")
-        waiting.update(f"{leader.host}'s call", "not called yet")
-        names = [asyncio.create_task(self._resolve(node, partial(waiting.update, node.host))) for node in (leader, own)]
-        called = asyncio.create_task(self._called.wait())
-        done, _ = await asyncio.wait({called}, timeout=limit)
-        for task in (*names, called):
-            task.cancel()
-        waiting.close()
-        if not done:
+        self._waiting.update(leader.host, "it has not called yet")
+        # Neither is needed to answer a call; a name that nobody knows is why none comes, so it is worth a word.
+        for node in (leader, own):
+            self.background(self._resolve(node))
+        try:
+            await asyncio.wait_for(self._called.wait(), limit)
+        except asyncio.TimeoutError:
+            seen = ", ".join(f"{host}: {state}" for host, state in self._waiting.missing().items())
             do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
-            unresolved = [host for host, state in waiting.missing().items() if state == "no DNS"]
-            seen = f"no DNS for {', '.join(unresolved)}" if unresolved else "it never logged in here"
-            self.decide(
-                69,
-                f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}",
-            )
+            self.decide(69, f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}")
+        finally:
+            self._waiting.close()
 
-    async def _resolve(self, node: Peer, update: Callable[[str], None]) -> None:
+    async def _resolve(self, node: Peer) -> None:
+        update = partial(self._waiting.update, f"the name {node.host}")
         await resolve(node.address or node.host, None, update)
         update("")
+
+    def on_sshd_line(self, line: str) -> None:
+        # A leader that takes us for another job's leaves before it logs in; one that we do not know is refused.
+        if not self._called.is_set() and ("[preauth]" in line or line.startswith("Failed ")):
+            self._waiting.update(self.topology.leader.host, "someone called, not with this job's keys: another secret?")
 
     async def _keep_lease(self) -> None:
         """The leader speaks every third of the lease; a whole one without a word means that it is gone."""
@@ -111,7 +111,7 @@ class Worker(Node):
             self.decide(78, " | ".join(wrong))
             return
         self._lease = hello["lease"]
-        self._plan = plan.build(self.spec, self.facts, self.topology, self._draft.roster, hello["env"])
+        self._plan = plan.build(self.spec, self.facts, self.topology, self.draft.roster, hello["env"])
         self.write(self._plan.files)
         self._say_to_leader(
             "facts", slots=self.topology.this.slots, mpi=self.facts.mpi, toolkit=__version__, clock=time.time()
@@ -120,7 +120,7 @@ class Worker(Node):
     def _disagreement(self, hello: dict[str, Any]) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
         hosts = [node.host for node in self.topology.nodes]
-        mine = {"hosts": hosts, "rank": self.topology.me, "toolkit": __version__, "launcher": self.launcher}
+        mine = {"hosts": hosts, "rank": self.topology.me, "toolkit": __version__, "launcher": self.draft.launcher}
         for name, value in mine.items():
             if hello.get(name) != value:
                 seen = f"{_short(value)} here, {_short(hello.get(name))} on {self.topology.leader.host}"

@@ -12,7 +12,7 @@ SPEC = TREE / "examples/horovod/job.yaml"
 
 
 def run(compose: Compose) -> str:
-    log = compose.run("up", "--no-color")
+    log = compose.run("up", "--no-color", "--exit-code-from", "worker-0")
     print(log)
     return log
 

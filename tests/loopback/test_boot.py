@@ -205,3 +205,22 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
         job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1)]
+
+
+def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> None:
+    job = cluster(2)
+    bin_dir = job.folder / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "entrypoint").write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
+    (bin_dir / "entrypoint").chmod(0o755)
+    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder), "--hosts", job.hosts]
+    render += ["--slots", "1", "--ssh-port", str(job.port)]
+    subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
+    for rank in (1, 0):
+        gone = dict.fromkeys(["ENTRYPOINT_HOSTS", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)")
+        # one node's variable wins over what was rendered
+        own = {"MY_MPI_SLOTS": "2"} if rank == 1 else {}
+        env = {**gone, **own, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
+        job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert placed(job) == [(0, 0), (1, 1), (2, 1)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,31 @@ def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, no
     assert job.survivors() == []
 
 
+def test_a_grace_longer_than_the_lease_is_kept(cluster: Make) -> None:
+    job = cluster(2)
+    slow = SAVES.replace("sleep 1", "sleep 4")
+    job.start_all("sh", "-c", slow, env={"ENTRYPOINT_TIMEOUTS_LEASE": "1"})
+    all_up(job)
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [f"saved {rank}" for rank in range(4)]
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_node_that_falls_silent_is_lost_after_the_lease(cluster: Make, frozen: int) -> None:
+    job = cluster(2)
+    job.start_all("sh", "-c", SAVES, env={"ENTRYPOINT_TIMEOUTS_LEASE": "2", "ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    all_up(job)
+    job.signal(frozen, signal.SIGSTOP)
+    stopped = time.monotonic()
+    other = job.processes[1 - frozen]
+    until(lambda: other.poll() is not None, 12, "the other node's end")
+    assert other.returncode == 75, job.both()
+    assert f"node-{frozen} is lost: nothing heard of it for" in job.err(1 - frozen)
+    assert time.monotonic() - stopped < 2 + 5
+    job.signal(frozen, signal.SIGKILL)
+
+
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(cluster: Make) -> None:
     job = cluster(2)
     job.start_all("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "2"})
@@ -117,7 +144,20 @@ def test_a_worker_whose_leader_never_comes_leaves_at_the_deadline(cluster: Make)
     job = cluster(2)
     job.start(1, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "2"})
     assert job.ends(20) == {1: 69}
-    assert "node-0 did not call within 2s | it never logged in here" in job.err(1)
+    assert "node-0 did not call within 2s | node-0: it has not called yet" in job.err(1)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_sshd_that_dies_is_never_silent(cluster: Make, node: int) -> None:
+    job = cluster(2)
+    job.start_all("sh", "-c", SAVES)
+    all_up(job)
+    children = Path(f"/proc/{job.processes[node].pid}/task/{job.processes[node].pid}/children").read_text().split()
+    sshd = next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "sshd\n")
+    os.kill(sshd, signal.SIGKILL)
+    assert job.ends() == {0: 71, 1: 71}, job.both()
+    assert "sshd died | it exited with -9" in job.err(0)
+    assert "sshd died" in job.err(1)
 
 
 def test_a_name_without_dns_is_named(cluster: Make) -> None:
@@ -135,6 +175,7 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     until(lambda: 0 in job.processes and job.processes[0].poll() is not None, 25, "the leader's verdict")
     assert job.processes[0].returncode == 77, job.both()
     assert "node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
+    until(lambda: "node-0 (someone called, not with this job's keys" in job.err(1), 15, "the worker's hint")
 
 
 def test_without_a_secret_nothing_starts(cluster: Make) -> None:

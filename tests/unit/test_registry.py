@@ -102,9 +102,9 @@ def test_the_one_asked_for_wins_over_two(more: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("devices", "no such device: abacus | use one of ascend, cpu, "),
-        ("platforms", "no such platform: abacus | use one of local, "),
-        ("launchers", "no such launcher: abacus | use one of mpirun, "),
+        ("devices", "no such device: abacus | use one of "),
+        ("platforms", "no such platform: abacus | use one of "),
+        ("launchers", "no such launcher: abacus | use one of "),
     ],
 )
 def test_no_such_adapter(kind: str, message: str) -> None:

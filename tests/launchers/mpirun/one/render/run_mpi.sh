@@ -16,6 +16,8 @@ if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
   fi
   # The script this one replaces kept its files in MY_HOME (/home/ma-user); given, a private folder there holds ours.
   if [ -n "${MY_HOME:-}" ]; then export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}; fi
+  # What this script was rendered with; a variable that is set wins.
+  if [ -z "${ENTRYPOINT_SPEC:-}" ]; then export ENTRYPOINT_SPEC=job.yaml; fi
   exec entrypoint run --launcher mpirun -- "$@"
 fi
 
@@ -50,7 +52,7 @@ if [ -z "${OPENMPI_X_ARGS:-}" ]; then
 fi
 
 # Open MPI 5 reads the daemon's settings under another option and other names, and ignores the old ones in silence.
-major=${ENTRYPOINT_MPI_MAJOR:-4}
+major=4
 if [ -z "$major" ]; then
   major=$(mpirun --version | sed -n '1s/^[^0-9]*\([0-9]*\)\..*/\1/p')
 fi

@@ -50,7 +50,7 @@ if [ -z "${OPENMPI_X_ARGS:-}" ]; then
 fi
 
 # Open MPI 5 reads the daemon's settings under another option and other names, and ignores the old ones in silence.
-major=${ENTRYPOINT_MPI_MAJOR:-5}
+major=5
 if [ -z "$major" ]; then
   major=$(mpirun --version | sed -n '1s/^[^0-9]*\([0-9]*\)\..*/\1/p')
 fi
