@@ -30,6 +30,7 @@ class Facts:
     device_files: tuple[str, ...] = ()  # entries of /dev that name an accelerator, such as nvidia0
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
     mpi: str = ""  # version of Open MPI, "" where there is none
+    python: str = "python3"  # the interpreter we run in
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ _SHELL_OWNED = {
     "LINENO", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
     "UID",
 }  # fmt: skip
+_ODD = str(Path(__file__).resolve().parent / "run" / "odd.py")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
@@ -74,7 +76,7 @@ def build(
     env = _env(spec, topology, launch, leader_env)
     files = list(launch.files)
     if launch.wraps_ranks:
-        files.append(_wrapper(spec, facts, topology, env))
+        files += _wrapper(spec, facts, topology, env)
     if many:
         files += _ssh_files(spec, facts, topology, roster, launch.needs_ssh)
     return Plan(
@@ -107,17 +109,21 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
     return (*device, *launch.rank_env, *asked, ours)
 
 
-def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> File:
+def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:
     values = environment(facts.env, env)
     plain = {name: value for name, value in values.items() if _NAME.match(name) and name not in _SHELL_OWNED}
+    odd = "".join(f"{name}={value}\0" for name, value in values.items() if name not in plain)
     context = {
         "host": topology.this.host,
         "exports": plain,
-        "odd": {name: value for name, value in values.items() if name not in plain},
+        "through": [facts.python, "-I", "-S", _ODD, f"{topology.run_dir}/odd.env"] if odd else [],
         "run_dir": topology.run_dir,
         "workdir": spec.workdir or facts.cwd,
     }
-    return File("rank.sh", render("mpirun/rank.sh.j2", context), "mpirun/rank.sh.j2", mode=0o600, secret=True)
+    files = [File("rank.sh", render("mpirun/rank.sh.j2", context), "mpirun/rank.sh.j2", mode=0o600, secret=True)]
+    if odd:
+        files.append(File("odd.env", odd, "names that no shell can hold", mode=0o600, secret=True))
+    return files
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, launcher_logs_in: bool) -> list[File]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 from entrypoint.model import Facts
 
@@ -35,6 +36,7 @@ def read() -> Facts:
         home=home,
         device_files=tuple(sorted(name for name in os.listdir("/dev") if re.match(r"nvidia\d|davinci", name))),
         programs=programs,
+        python=sys.executable,
         mpi=_mpi_version(programs.get("mpirun")),
     )
 

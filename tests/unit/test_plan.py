@@ -270,7 +270,8 @@ def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "")
     if program is None:
         pytest.skip(f"no {SHELLS[shell]} here")
     made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", facts(own, cwd=str(tmp_path)))
-    (tmp_path / "rank.sh").write_bytes(file(made, "rank.sh").encode("utf-8", "surrogateescape"))
+    for each in made.files:
+        (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
     done = subprocess.run(
         ["sh" if shell == "bash as sh" else shell, "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "env", "-0"],
         executable=program,
@@ -318,8 +319,12 @@ def test_names_that_no_shell_exports(shell: str, tmp_path: Path) -> None:
 
 
 def test_without_such_a_name_there_is_no_detour() -> None:
-    assert "\nenv " not in file(build("launcher: mpirun"), "rank.sh")
-    assert "\nenv -- " in file(build("launcher: mpirun", facts({"a.b": "c"})), "rank.sh")
+    assert file(build("launcher: mpirun"), "rank.sh").count("odd.py") == 0
+    made = build("launcher: mpirun", facts({"a.b": "hush"}))
+    assert "odd.py" in file(made, "rank.sh")
+    # On a command line everybody could read it.
+    assert "hush" not in file(made, "rank.sh")
+    assert file(made, "odd.env") == "a.b=hush\0"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -8,11 +8,10 @@ entrypoint_rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}
 entrypoint_run=/tmp/entrypoint-1000-36666
 # Opened for both ways, a pipe that nobody reads any more can't block the rank.
 printf 'start %s %s\n' "$entrypoint_rank" "$$" 1<>"$entrypoint_run/ranks"
-cd /work || exit 1
 unset ENTRYPOINT_KEEP
 # The program gets the group's signals itself; this shell only waits, so that it can say how the program ended.
 trap : TERM INT HUP USR1 USR2
-"$@"
+cd /work && "$@"
 entrypoint_status=$?
 printf 'end %s %s\n' "$entrypoint_rank" "$entrypoint_status" 1<>"$entrypoint_run/ranks"
 exit "$entrypoint_status"
