@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError
 from entrypoint.render import quote_compose, quote_sh, quote_ssh, quote_word, quote_yaml, render
+from entrypoint.run import odd as odd_py
 
 AWKWARD = [
     *("", " ", "-n", "--", "-e x", "it's", 'say "hi"', "a\nb\n", "\r", "\t"),
@@ -73,10 +75,11 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], odd: str, argu
     context = {
         "host": "h\nexport EVIL=1\rexport EVIL=1\u2028export EVIL=1\x85export EVIL=1",
         "exports": exports,
-        "odd": {"odd.name": odd},
+        "through": [sys.executable, "-I", "-S", odd_py.__file__, str(folder / "odd.env")],
         "run_dir": str(folder),
         "workdir": str(folder),
     }
+    (folder / "odd.env").write_bytes(b"odd.name=" + os.fsencode(odd) + b"\0")
     wrapper = folder / "rank.sh"
     wrapper.write_text(render("mpirun/rank.sh.j2", context), "utf-8", "surrogateescape")
     env = {"PATH": os.environ["PATH"], "WRAPPER": str(wrapper)}
