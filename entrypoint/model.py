@@ -133,18 +133,21 @@ class MpiSpec(_Section):
 
 
 class TorchSpec(_Section):
-    """How torchrun and torch.distributed.launch are started."""
+    """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started."""
 
     version: str | None = Field(None, pattern=r"^\d+\.\d+(\.\d+)?$")
     """torch version to render for, such as "2.1"; the installed one, found when the script runs, where not given."""
     port: int = Field(6060, ge=1, le=65535)
-    """TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT)."""
+    """TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method)."""
     rdzv_backend: Literal["auto", "c10d", "static"] = Field("auto")
     """Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, else c10d."""
     max_restarts: int = Field(0, ge=0)
     """torchrun's own --max-restarts."""
     extra_args: tuple[str, ...] = Field(())
     """More options for the launcher, each passed as it is."""
+    rank_args: Literal["auto", "always"] = Field("auto")
+    """When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` on more than one node,
+    `always` on one too."""
 
 
 class TimeoutSpec(_Section):

@@ -336,6 +336,7 @@ TEXTS = {
     "run_dir": ("/run/x", "/run/x"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
+    "torch.rank_args": ("always", "always"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
 }
 OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
