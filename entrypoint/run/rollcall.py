@@ -116,7 +116,7 @@ class RollCall:
         peer has another key; ConfigError when one cannot be of this job.
         """
         for node in self._nodes:
-            self._waiting.update(node.host, "not called yet")
+            self._waiting.update(node.host, "not reached yet")
         callers = [asyncio.create_task(self._keep_calling(node)) for node in self._nodes]
         try:
             await asyncio.wait_for(self._done, limit)
