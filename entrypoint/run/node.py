@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
@@ -163,8 +164,9 @@ class Node:
             self.ranks.signal(signal.SIGTERM)
             gone = asyncio.create_task(self.ranks.gone())
         elif self.command is not None and self.command.returncode is None:
+            below = set(process.descendants(self.command.pid))
             process.kill_group(self.command.pid, signal.SIGTERM)
-            gone = asyncio.create_task(self._command_gone(self.command))
+            gone = asyncio.create_task(self._command_gone(self.command, below))
         else:
             return
         hurry = asyncio.create_task(self._hurried())
@@ -173,8 +175,13 @@ class Node:
         hurry.cancel()
         self.ranks.signal(signal.SIGKILL)
 
-    async def _command_gone(self, command: asyncio.subprocess.Process) -> None:
+    async def _command_gone(self, command: asyncio.subprocess.Process, below: set[int]) -> None:
+        """Return when the command is gone and all that it had started: they may need the grace more than it does."""
         await command.wait()
+        # Its own process group was told to stop; what has another one, a launcher tells, if it is one and did.
+        left = below & set(process.descendants(os.getpid()))  # orphans are ours
+        process.kill(process.outside_group(left, command.pid), signal.SIGTERM)
+        await process.gone(left)
 
     async def _hurried(self) -> None:
         await self.impatient.wait()

@@ -112,6 +112,33 @@ def kill_group(pid: int, signum: int) -> None:
             os.kill(pid, signum)
 
 
+def outside_group(pids: Iterable[int], group: int) -> list[int]:
+    """Those of the processes that are in another process group."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) != group:
+                found.append(pid)
+    return found
+
+
+async def gone(pids: Iterable[int]) -> None:
+    """Return when none of these processes runs any more; where the kernel has no pidfd, at once."""
+    loop = asyncio.get_running_loop()
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue
+        ended = asyncio.Event()
+        loop.add_reader(fd, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+
+
 def sweep() -> None:
     """End everything below this process at once; what forks meanwhile is caught by the next look."""
     for _ in range(10):
