@@ -21,6 +21,9 @@ from entrypoint.run.rollcall import RollCall, Session
 
 # When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
 _SETTLE = 0.5
+# Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
+# own status, which may be heard later, and is the cause.
+_VAGUE, _VAGUE_SETTLE = 1, 2.0
 _KILLED = {128 + 9, 128 + 15}  # what ranks that were ended by the launcher report
 
 
@@ -31,6 +34,7 @@ class Leader(Node):
         """The whole job, from this node's start to its end."""
         self._call: RollCall | None = None
         self._failed_ranks: list[tuple[int, int, str]] = []  # rank, status, host; in the order heard
+        self._failed_nodes: list[tuple[int, str]] = []  # status, reason; in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
         self._waiting_for_end = set(range(len(self.topology.nodes)))
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
@@ -191,8 +195,19 @@ class Leader(Node):
 
     def _node_ended(self, rank: int, status: int, reason: str) -> None:
         self._waiting_for_end.discard(rank)
-        if status != 0 or not self._waiting_for_end:
+        if status != 0:
+            self._failed_nodes.append((status, reason))
+        if status == _VAGUE and self._waiting_for_end:
+            asyncio.get_running_loop().call_later(_VAGUE_SETTLE, self._node_failed)
+        elif status != 0 or (self._failed_nodes and not self._waiting_for_end):
+            self._node_failed()
+        elif not self._waiting_for_end:
             self.decide(status, reason)
+
+    def _node_failed(self) -> None:
+        """The first whose status says more than that something went wrong, else the first."""
+        causes = [failure for failure in self._failed_nodes if failure[0] != _VAGUE] or self._failed_nodes
+        self.decide(*causes[0])
 
     def on_signal(self, signum: int) -> None:
         self.decide(128 + signum, process.ended("the job", 128 + signum))

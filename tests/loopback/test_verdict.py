@@ -1,0 +1,72 @@
+"""Launchers that start a program on every node by itself: one verdict for all, by the roll call."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+Make = Callable[..., Cluster]
+
+
+def start(job: Cluster, program: str) -> None:
+    for rank in reversed(range(job.nodes)):
+        job.start(
+            rank,
+            argv=(sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", "sh", "-c", program),
+        )
+
+
+def spread(job: Cluster) -> float:
+    return max(job.ended_at.values()) - min(job.ended_at.values())
+
+
+def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "[ $NODE = 0 ] || sleep 1.5; echo node $NODE is done")
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert [job.out(rank) for rank in range(2)] == ["node 0 is done\n", "node 1 is done\n"]
+    assert spread(job) < 1
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize(("program", "status"), [("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_first_failing_node_is_the_job_s_result(cluster: Make, node: int, program: str, status: int) -> None:
+    job = cluster(2)
+    begun = time.monotonic()
+    start(job, f"[ $NODE = {node} ] || sleep 300; {program}")
+    assert job.ends() == {0: status, 1: status}, job.both()
+    assert max(job.ended_at.values()) - begun < 10
+    assert all(f" on node-{node}; exit {status}" in job.err(rank) for rank in range(2)), job.both()
+    assert spread(job) < 2
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize("last", ["exit 7", "sleep 300", "exit 0"])
+def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
+    job = cluster(2)
+    start(job, f"[ $NODE = 0 ] || exit 1; sleep 0.7; {last}")
+    wanted = 7 if last == "exit 7" else 1
+    assert job.ends() == {0: wanted, 1: wanted}, job.both()
+    assert f" on node-{0 if wanted == 7 else 1}; exit {wanted}" in job.err(1), job.both()
+    assert spread(job) < 2
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_sigterm_to_one_node_gives_143_to_all_and_what_a_program_started_its_grace(cluster: Make, node: int) -> None:
+    job = cluster(2)
+    # The program leaves at once, and its child is still saving; another child has a session of its own.
+    child = "trap 'sleep 1; echo saved; exit' TERM; echo up; while :; do sleep 0.1; done"
+    start(job, f'(setsid sh -c "{child}") & sh -c "{child}" & trap "exit 0" TERM; while :; do sleep 0.1; done')
+    until(lambda: job.out(0).count("up") == 2 and job.out(1).count("up") == 2, 20, "all up")
+    job.signal(node, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert [job.out(rank).count("saved") for rank in range(2)] == [2, 2], job.both()
+    assert spread(job) < 2
+    assert job.survivors() == []
