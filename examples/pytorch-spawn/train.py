@@ -57,8 +57,8 @@ def train(local_rank: int, args: argparse.Namespace) -> int:
 
     worst, first, last = 0.0, None, 0.0
     for step in range(args.steps):
-        if args.fail and rank == 0 and step == args.steps // 2:
-            print(f"rank 0 fails with {args.fail}", flush=True)
+        if args.fail and rank == args.fail_rank and step == args.steps // 2:
+            print(f"rank {rank} fails with {args.fail}", flush=True)
             return args.fail
         optimizer.zero_grad()
         loss_of(ours(inputs[mine]), targets[mine]).backward()
@@ -99,7 +99,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of rank 0 after half the steps")
+    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     args = parser.parse_args()
 
     processes = torch.cuda.device_count() or args.processes

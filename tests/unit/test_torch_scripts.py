@@ -31,10 +31,12 @@ AWKWARD = (
 RECORDER = """\
 #!{python}
 import json, os, sys
-if sys.argv[1] == "-c":
+if sys.argv[1] != "-c":
+    sys.exit("not the line expected")
+elif len(sys.argv) == 3:
     print(os.environ["FAKE_TORCH"])
 else:
-    print(json.dumps({{"argv": sys.argv[1:], "env": dict(os.environ), "python": sys.argv[0]}}))
+    print(json.dumps({{"argv": [sys.argv[1], *sys.argv[3:]], "env": dict(os.environ), "python": sys.argv[0]}}))
 """
 
 
@@ -85,7 +87,7 @@ class Bench:
             ["bash", f"{self.folder}/{script}.sh", *(words or ("train.py",))],
             env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-        got = json.loads(done.stdout) if done.returncode == 0 else {"argv": [], "env": {}, "python": ""}
+        got = json.loads(done.stdout) if done.stdout else {"argv": [], "env": {}, "python": ""}
         return Recorded(done.returncode, done.stderr, **got)
 
 
@@ -100,7 +102,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_torchrun_by_itself(bench: Bench) -> None:
     assert bench.run("train.py", "--epochs", "5").argv == [
-        *("-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--rdzv_id=job-7"),
+        *("-c", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--rdzv_id=job-7"),
         *("--rdzv_backend=c10d", "--rdzv_endpoint=w-0:6060"),
         "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600",
         *("--local_addr=w-0", "--max_restarts=0", "--tee=3", "--", "train.py", "--epochs", "5"),
@@ -109,7 +111,7 @@ def test_torchrun_by_itself(bench: Bench) -> None:
 
 def test_torchlaunch_by_itself(bench: Bench) -> None:
     assert bench.run("train.py", script="torchlaunch").argv == [
-        *("-m", "torch.distributed.launch", "--nnodes=2", "--node_rank=0", "--nproc_per_node=2"),
+        *("-c", "torch.distributed.launch", "--nnodes=2", "--node_rank=0", "--nproc_per_node=2"),
         *("--master_addr=w-0", "--master_port=6060", "--use-env", "--", "train.py"),
     ]
 
@@ -392,3 +394,37 @@ def test_what_a_variable_of_ours_says_wins() -> None:
 def test_every_node_gets_the_same_script() -> None:
     texts = {torchrun.plan(job(), topology(me=me), NOBODY).files[0].text for me in (0, 1)}
     assert len(texts) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The status
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("pass", 0, ""),
+        ("raise Failed(7)", 7, "Failed: report"),
+        ("raise Failed(-9)", 137, "Failed: report"),
+        ("raise Failed(1)", 1, "Failed: report"),
+        ("raise ValueError('another')", 1, "ValueError: another"),
+        ("sys.exit(2)", 2, ""),
+    ],
+)
+@pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
+def test_the_program_s_own_status(bench: Bench, script: str, ending: str, status: int, said: str) -> None:
+    # What torch raises when a program failed: torch.distributed.elastic's ChildFailedError.
+    package = bench.folder / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    for name in ("run", "launch"):
+        (package / f"{name}.py").write_text(
+            "import sys\nfrom types import SimpleNamespace\n"
+            "class Failed(Exception):\n"
+            "    def __init__(self, code):\n        super().__init__('report')\n        self.code = code\n"
+            "    def get_first_failure(self):\n        return 0, SimpleNamespace(exitcode=self.code)\n"
+            f"assert __name__ == '__main__' and sys.argv[-2:] == ['--', 'train.py']\n{ending}\n"
+        )
+    got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
+    assert (got.status, said in got.error) == (status, True), got.error

@@ -144,7 +144,21 @@ for pair in "${reserved[@]}"; do
   unset "PET_${name^^}"
 done
 
-line=("$PYTHON" -m torch.distributed.launch --nnodes="$NNODES" --node_rank="$NODE_RANK" --nproc_per_node="$NPROC_PER_NODE")
+# Alone, torch's launchers end with 1 whatever a program ended with. This ends with the status of the first program that
+# failed on this node, 128+n for one that signal n ended; PyTorch's own report is printed all the same.
+keep_status='
+import runpy, sys, traceback
+del sys.argv[0]
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+except Exception as error:
+    if not hasattr(error, "get_first_failure"):
+        raise
+    traceback.print_exc()
+    code = error.get_first_failure()[1].exitcode
+    sys.exit(code if code > 0 else 128 - code)'
+
+line=("$PYTHON" -c "$keep_status" torch.distributed.launch --nnodes="$NNODES" --node_rank="$NODE_RANK" --nproc_per_node="$NPROC_PER_NODE")
 line+=(--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT")
 # Without the option every torch so far adds the local rank to the program's arguments.
 if [ "${TORCHLAUNCH_USE_ENV:-1}" != 0 ]; then

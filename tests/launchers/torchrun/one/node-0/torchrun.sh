@@ -143,6 +143,20 @@ for pair in "${reserved[@]}"; do
   unset "PET_${name^^}"
 done
 
+# Alone, torch's launchers end with 1 whatever a program ended with. This ends with the status of the first program that
+# failed on this node, 128+n for one that signal n ended; PyTorch's own report is printed all the same.
+keep_status='
+import runpy, sys, traceback
+del sys.argv[0]
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+except Exception as error:
+    if not hasattr(error, "get_first_failure"):
+        raise
+    traceback.print_exc()
+    code = error.get_first_failure()[1].exitcode
+    sys.exit(code if code > 0 else 128 - code)'
+
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-job}}
 RDZV_BACKEND=${RDZV_BACKEND:-auto}
 RDZV_TIMEOUT=${RDZV_TIMEOUT:-600}
@@ -153,7 +167,7 @@ if [ "$RDZV_BACKEND" = auto ]; then
   if [ "$torch" -eq 201 ]; then RDZV_BACKEND=static; else RDZV_BACKEND=c10d; fi
 fi
 
-line=("$PYTHON" -m torch.distributed.run --nnodes="$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
+line=("$PYTHON" -c "$keep_status" torch.distributed.run --nnodes="$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
 case $RDZV_BACKEND in
   static)
     line+=(--rdzv_backend=static --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --node_rank="$NODE_RANK")
