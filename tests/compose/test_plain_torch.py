@@ -28,7 +28,8 @@ total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "HOSTNAME")
 result = {**{name: os.environ[name] for name in names}, "total": total.item(), "argv": sys.argv[1:]}
-print("result " + json.dumps(result), flush=True)
+# One write: unbuffered, print would write the end of the line by itself, and another rank's line may come between.
+sys.stdout.write("result " + json.dumps(result) + "\\n")
 dist.destroy_process_group()
 sys.exit(int(os.environ.get("FAIL", "0")))
 """
