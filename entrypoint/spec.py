@@ -161,9 +161,9 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: R
         if isinstance(given, list):
             return Item([text_item(word, place) for word in given], place, "a list")
         if field.kind in ("integer", "number") and re.fullmatch(r"\s*[-+]?[0-9]{1,100}\s*", given):
-            return Item(int(given), place, quoted(given))
+            return Item(int(given.strip()), place, quoted(given))
         if field.kind == "number" and re.fullmatch(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*", given):
-            return Item(float(given), place, quoted(given))
+            return Item(float(given.strip()), place, quoted(given))
         if field.kind != "list":
             return text_item(given, place)
         if given.lstrip().startswith("["):

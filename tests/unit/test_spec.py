@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -486,6 +486,7 @@ VARIABLES = st.dictionaries(st.sampled_from([field.env for field in fields()]), 
 
 
 @given(DOCUMENTS, VARIABLES, st.lists(st.text()))
+@example("", {"ENTRYPOINT_SLOTS": "4\x1f", "ENTRYPOINT_TIMEOUTS_GRACE": "\x1c.5"}, [])  # white space, but not to int()
 def test_nothing_but_a_spec_error_comes_out(text: str, env: dict[str, str], words: list[str]) -> None:
     flags = {"command": Override(words, "--"), "env": Override(words, "--env")}
     lines = ["fine"]
