@@ -33,8 +33,10 @@ def start(local_rank: int, processes: int, args: argparse.Namespace) -> None:
     )
     status = train(local_rank, args)
     if status == 0:
+        dist.barrier()  # nobody leaves while another still talks to it
         dist.destroy_process_group()
-    sys.exit(status)
+    sys.stdout.flush()
+    os._exit(status)  # gloo's threads can abort a process that takes itself apart
 
 
 def train(local_rank: int, args: argparse.Namespace) -> int:

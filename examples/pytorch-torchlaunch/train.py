@@ -85,6 +85,7 @@ def main() -> int:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     status = train(args.local_rank, args)
     if status == 0:
+        dist.barrier()  # nobody leaves while another still talks to it
         dist.destroy_process_group()
     return status
 
