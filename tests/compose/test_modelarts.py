@@ -21,8 +21,9 @@ import torch
 world = MPI.COMM_WORLD
 total = world.allreduce(world.rank)
 names = ("MA_CURRENT_IP", "VC_TASK_INDEX", "MA_INPUTS", "S3_SECRET_ACCESS_KEY", "NOTE")
-print("seen", json.dumps({"rank": world.rank, "host": os.uname().nodename, "total": total, "argv": sys.argv[1:],
-      "cwd": os.getcwd(), **{name: os.environ.get(name) for name in names}}), flush=True)
+line = json.dumps({"rank": world.rank, "host": os.uname().nodename, "total": total, "argv": sys.argv[1:],
+      "cwd": os.getcwd(), **{name: os.environ.get(name) for name in names}})
+sys.stdout.write("seen " + line + "\\n")  # at once: unbuffered, print would write the line's end apart
 """
 INPUTS = """[{"url": "obs://bucket/a b", "quote": "it's"}]"""
 
