@@ -41,7 +41,7 @@ from entrypoint.yamlfile import Item, Odd, Place, Report, is_secret, one_line, q
 
 __all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "markdown", "schema"]
 
-MIN_SECRET = 16  # bytes
+MIN_SECRET = 16  # bytes; fewer can be guessed
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.model import JobSpec, Topology
-
-SECRET_BYTES = 16  # fewer can be guessed
+from entrypoint.spec import MIN_SECRET
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ def _secret(spec: JobSpec) -> bytes | None:
     if spec.secret_file is None:
         return None
     secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")
-    if len(secret) < SECRET_BYTES:
+    if len(secret) < MIN_SECRET:
         raise ConfigError(
             f"the secret is too short ({spec.source('secret_file')})",
             f"{len(secret)} bytes",
-            f"use at least {SECRET_BYTES}, such as openssl rand -hex 32 gives",
+            f"use at least {MIN_SECRET}, such as openssl rand -hex 32 gives",
         )
     return secret
 

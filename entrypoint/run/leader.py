@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
-from entrypoint.errors import UnavailableError
+from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
@@ -106,14 +106,12 @@ class Leader(Node):
     def _question(self, peer: Peer) -> bytes:
         return wire.pack(
             "hello",
-            job=self.topology.job,
             hosts=[node.host for node in self.topology.nodes],
             rank=peer.rank,
             toolkit=__version__,
             launcher=self.draft.launcher,
             env=dict(self.spec.env),
             lease=self.spec.timeouts.lease,
-            grace=self.spec.timeouts.grace,
         )
 
     # -- while it runs
@@ -128,7 +126,7 @@ class Leader(Node):
         seen = (
             f"nothing heard of it for {quiet:.0f}s" if silent else f"its session ended, last word {quiet:.1f}s before"
         )
-        self.decide(75, f"{session.node.host} is lost: {seen}")
+        self.decide(RetryError.status, f"{session.node.host} is lost: {seen}")
 
     async def _keep_lease(self) -> None:
         """A word to every worker each third of the lease, until we end; one that is silent for a whole one is lost."""
@@ -176,7 +174,8 @@ class Leader(Node):
         chosen = self.spec.mpi.hostfile or self.spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
             self.decide(
-                78, f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile"
+                ConfigError.status,
+                f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile",
             )
 
     def _rank_failed(self) -> None:

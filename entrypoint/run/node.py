@@ -8,7 +8,7 @@ import signal
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.model import Facts, File, JobSpec, Outcome, Plan
 from entrypoint.plan import environment
 from entrypoint.run import keys as job_keys
@@ -123,7 +123,7 @@ class Node:
 
     def on_sshd_died(self, what: str) -> None:
         """sshd ended unasked."""
-        self.decide(71, what)
+        self.decide(OsError.status, what)
 
     def write(self, files: Iterable[File]) -> None:
         """Write the plan's files, but for the keys, which are written where they are made."""

@@ -1,6 +1,7 @@
 """What leader and worker say to each other in their ssh session: one JSON object a line, `kind` first.
 
-leader -> worker   hello(job, hosts, rank, env, lease, grace)   the roll call's question
+leader -> worker   hello(hosts, rank, toolkit,                  the roll call's question
+                         launcher, env, lease)
 worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
                    refuse(what, seen, do)                       or why this can't be one job
 leader -> worker   start()                                      everyone answered

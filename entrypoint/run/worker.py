@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from entrypoint import __version__, plan
+from entrypoint.errors import ConfigError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process
@@ -21,7 +22,6 @@ class Worker(Node):
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's result."""
-        self._started = False
         self._stopping = False
         self._lease = self.spec.timeouts.lease
         self._heard = time.monotonic()
@@ -55,7 +55,7 @@ class Worker(Node):
         except asyncio.TimeoutError:
             seen = ", ".join(f"{host}: {state}" for host, state in self._waiting.missing().items())
             do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
-            self.decide(69, f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}")
+            self.decide(UnavailableError.status, f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}")
         finally:
             self._waiting.close()
 
@@ -74,7 +74,9 @@ class Worker(Node):
         while not self.verdict.done():
             quiet = time.monotonic() - self._heard
             if quiet > self._lease:
-                self.decide(75, f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s")
+                self.decide(
+                    RetryError.status, f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s"
+                )
             await asyncio.wait({self.verdict}, timeout=max(0.1, self._lease - quiet))
 
     # -- what the leader says
@@ -85,7 +87,6 @@ class Worker(Node):
         if kind == "hello":
             self._answer(message)
         elif kind == "start":
-            self._started = True
             self._called.set()
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start_command(self._plan))
@@ -108,7 +109,7 @@ class Worker(Node):
         wrong = self._disagreement(hello)
         if wrong:
             self._say_to_leader("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
-            self.decide(78, " | ".join(wrong))
+            self.decide(ConfigError.status, " | ".join(wrong))
             return
         self._lease = hello["lease"]
         self._plan = plan.build(self.spec, self.facts, self.topology, self.draft.roster, hello["env"])
@@ -128,10 +129,9 @@ class Worker(Node):
         return None
 
     def on_leader_lost(self) -> None:
-        if self._started:
-            self.decide(75, f"{self.topology.leader.host} is lost: its session ended")
-        elif self._called.is_set():
-            self.say(f"{self.topology.leader.host} called and went away; waiting for it to come again")
+        # Before the start it may come again: a leader calls until all have answered.
+        if self._called.is_set():
+            self.decide(RetryError.status, f"{self.topology.leader.host} is lost: its session ended")
 
     def _say_to_leader(self, kind: str, **fields: Any) -> None:
         assert self.attendant is not None
@@ -146,7 +146,7 @@ class Worker(Node):
         self._say_to_leader("ended", status=status, reason=reason)
 
     def on_sshd_died(self, what: str) -> None:
-        self._tell_or_decide(71, what)
+        self._tell_or_decide(OsError.status, what)
 
     def on_signal(self, signum: int) -> None:
         self._tell_or_decide(128 + signum, process.ended("this node", 128 + signum))
