@@ -1,0 +1,30 @@
+"""A real kernel kills for memory in a container, and the toolkit's watch says so."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.containers import IMAGE
+
+# The toolkit's own interpreter in the image watches; the child takes what it is told to.
+WATCH = """
+import subprocess, sys
+from entrypoint.run.memory import Memory
+memory = Memory.watch()
+child = subprocess.run([sys.executable, "-c", f"x = b'x' * ({sys.argv[1]} << 20)"])
+print(child.returncode, memory.oom_killed())
+"""
+
+
+@pytest.mark.parametrize(
+    ("take", "said"), [(512, "-9 out of memory: limit 128 MiB, peak 128 MiB"), (8, "0 None")], ids=["killed", "control"]
+)
+def test_a_kill_for_memory_has_words(take: int, said: str) -> None:
+    limits = ["--memory", "128m", "--memory-swap", "128m"]
+    done = subprocess.run(
+        ["docker", "run", "--rm", *limits, "--entrypoint", "/opt/entrypoint/bin/python", IMAGE, "-c", WATCH, str(take)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr

@@ -1,0 +1,99 @@
+"""Memory cgroups of both versions, as files; a real kernel's is in tests/compose/test_memory_limit.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from entrypoint.run.memory import Memory
+
+MIB = 2**20
+V1_NO_LIMIT = 9223372036854771712  # PAGE_COUNTER_MAX, as Linux prints it on 4 KiB pages
+
+
+def write(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def proc(root: Path, cgroup: str, *mounts: str) -> None:
+    write(root / "proc/self", cgroup=cgroup, mountinfo="\n".join(mounts))
+
+
+def v2(root: Path, **files: object) -> Path:
+    """A container with a cgroup namespace of its own, as engines make it."""
+    proc(root, "0::/", "30 29 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate")
+    folder = root / "sys/fs/cgroup"
+    defaults = {"memory__max": 512 * MIB, "memory__peak": 511 * MIB, "memory__events": "oom 0\noom_kill 0"}
+    write(folder, **{**defaults, **files})
+    return folder
+
+
+def v1(root: Path, **files: object) -> Path:
+    """Version 1, the path the host's, and the mount showing that cgroup."""
+    proc(
+        root,
+        "8:pids:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc",
+        "88 86 0:30 /docker/abc /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu",
+        "90 86 0:32 /docker/abc /sys/fs/cgroup/memory ro,nosuid,nodev - cgroup cgroup rw,memory",
+    )
+    folder = root / "sys/fs/cgroup/memory"
+    defaults = {
+        "memory__limit_in_bytes": 128 * MIB,
+        "memory__max_usage_in_bytes": 128 * MIB,
+        "memory__oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3",
+    }
+    write(folder, **{**defaults, **files})
+    return folder
+
+
+def test_version_2(tmp_path: Path) -> None:
+    folder = v2(tmp_path)
+    memory = Memory.watch(tmp_path)
+    assert memory.oom_killed() is None
+    write(folder, memory__events="oom 1\noom_kill 1\noom_group_kill 0")
+    assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"
+
+
+def test_version_1_and_kills_before_the_watch_do_not_count(tmp_path: Path) -> None:
+    folder = v1(tmp_path)
+    memory = Memory.watch(tmp_path)
+    assert memory.oom_killed() is None
+    write(folder, memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 4")
+    assert memory.oom_killed() == "out of memory: limit 128 MiB, peak 128 MiB"
+
+
+def test_the_tighter_cgroup_around_is_the_limit(tmp_path: Path) -> None:
+    """Without a namespace of its own: version 2, the whole tree in sight."""
+    proc(tmp_path, "0::/pod/box", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
+    top = tmp_path / "sys/fs/cgroup"
+    write(top, cgroup__procs="")
+    write(top / "pod", memory__max=2**30 + 2**29, memory__events="oom_kill 0")
+    write(top / "pod/box", memory__max="max", memory__events="oom_kill 0")
+    memory = Memory.watch(tmp_path)
+    write(top / "pod/box", memory__events="oom_kill 1")
+    assert memory.oom_killed() == "out of memory: limit 1.5 GiB"  # no memory.peak before Linux 5.19
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
+    folder = v2(tmp_path, memory__max="max") if version == 2 else v1(tmp_path, memory__limit_in_bytes=V1_NO_LIMIT)
+    memory = Memory.watch(tmp_path)
+    name = "memory__events" if version == 2 else "memory__oom_control"
+    write(folder, **{name: "oom_kill 9"})
+    assert (memory.oom_killed() or "").startswith(
+        "out of memory: no limit of this container's, so the machine's, peak "
+    )
+
+
+def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
+    assert Memory.watch(tmp_path).oom_killed() is None
+    proc(tmp_path, "0::/", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
+    assert Memory.watch(tmp_path).oom_killed() is None
+
+
+def test_this_machine() -> None:
+    """Whatever it has, it can be asked."""
+    assert Memory.watch().oom_killed() is None
