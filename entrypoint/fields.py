@@ -22,7 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from entrypoint import registry
 from entrypoint.model import JobSpec
-from entrypoint.yamlfile import Item, Odd, Report, is_secret, one_line, quoted
+from entrypoint.secret import is_secret
+from entrypoint.yamlfile import Item, Odd, Report, one_line, quoted
 
 PREFIX = "ENTRYPOINT_"
 SECRET = "ENTRYPOINT_SECRET"

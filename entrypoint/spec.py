@@ -37,11 +37,10 @@ from entrypoint.fields import (
     suggestion,
 )
 from entrypoint.model import JobSpec, Origin, Source
-from entrypoint.yamlfile import Item, Odd, Place, Report, is_secret, one_line, quoted, text_item
+from entrypoint.secret import is_secret, weakness
+from entrypoint.yamlfile import Item, Odd, Place, Report, one_line, quoted, text_item
 
 __all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "markdown", "schema"]
-
-MIN_SECRET = 16  # bytes; fewer can be guessed
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
@@ -247,10 +246,9 @@ def _secret(
     text = env.get(SECRET)
     if not text:
         return None
-    place, size = Place(1, 0, 0, SECRET), len(text.encode(errors="surrogateescape"))
-    if size < MIN_SECRET:
-        do = "make one with: openssl rand -hex 32"
-        report.add(place, "", f"a secret has at least {MIN_SECRET} bytes", f"{size} bytes", do)
+    place = Place(1, 0, 0, SECRET)
+    if wrong := weakness(text.encode(errors="surrogateescape")):
+        report.add(place, "", *wrong, "make one with: openssl rand -hex 32")
     rival = sources.get("secret_file")
     if rival and rival.origin == "flag":
         return None

@@ -17,14 +17,12 @@ from typing import Any
 import yaml
 
 from entrypoint.errors import Problem, SpecError
+from entrypoint.secret import HIDDEN, is_secret
 
 MAX_CHARACTERS = 1 << 20
 MAX_VALUES = 10_000  # after anchors are expanded
 MAX_DEPTH = 32
 MAX_NUMBER = 100  # characters; Python's own limits on digits are met later and less clearly
-
-# Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them.
-_SECRET = re.compile(r"(?i)secret|passw|passphrase|token(?!iz)|credential|(api|access|private)_?key")
 
 
 class Odd(Enum):
@@ -67,7 +65,7 @@ class Report:
     def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "") -> None:
         """Note one problem; what was seen at a path that names a secret is left out."""
         if is_secret(path):
-            seen = "(not shown)" if seen else ""
+            seen = HIDDEN if seen else ""
         problem = Problem(one_line(place.where, 200), one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
         # A mistake under an anchor is met again at every alias, each time at the same place in the file.
         mistake = (place, what) if place.group == 0 else (place, path, what, seen)
@@ -76,11 +74,6 @@ class Report:
     def error(self) -> SpecError:
         """Every problem at once, sorted by place."""
         return SpecError([problem for _, problem in sorted(self._found.values(), key=lambda found: found[0])])
-
-
-def is_secret(name: str) -> bool:
-    """Whether a value of that name may be a secret, so that no message shows it."""
-    return bool(_SECRET.search(name))
 
 
 def one_line(text: str, limit: int = 60) -> str:

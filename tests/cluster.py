@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-SECRET = "loopback-tests-0123456789abcdef"
+SECRET = secrets.token_hex(32)
 
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:

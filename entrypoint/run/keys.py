@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.model import JobSpec, Topology
-from entrypoint.spec import MIN_SECRET
+from entrypoint.secret import weakness
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,9 @@ def _secret(spec: JobSpec) -> bytes | None:
     if spec.secret_file is None:
         return None
     secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")
-    if len(secret) < MIN_SECRET:
-        raise ConfigError(
-            f"the secret is too short ({spec.source('secret_file')})",
-            f"{len(secret)} bytes",
-            f"use at least {MIN_SECRET}, such as openssl rand -hex 32 gives",
-        )
+    if wrong := weakness(secret):
+        what, seen = wrong
+        raise ConfigError(f"{what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
     return secret
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.containers import IMAGE, docker, exit_code, finished_at, logs
 
+SECRET = secrets.token_hex(32)
 JOB = "modelarts-job-0b1f6f3e-3d0c-4b7e-9a39-0d5c2f1f9a01"
 HOSTS = [f"{JOB}-worker-{index}.{JOB}" for index in range(2)]
 
@@ -42,7 +44,7 @@ def variables(index: int) -> Mapping[str, str]:
         "VC_WORKER_NUM": "2",
         "S3_SECRET_ACCESS_KEY": "c2VjcmV0Cg==",
         "NOTE": f'line one\nof node {index}; $HOME "x"',
-        "ENTRYPOINT_SECRET": "0123456789abcdef0123456789abcdef",
+        "ENTRYPOINT_SECRET": SECRET,
     }
 
 
@@ -92,7 +94,7 @@ def test_a_job_from_env_alone_without_any_file(containers: list[str], network: s
         env = {
             "ENTRYPOINT_HOSTS": ",".join(containers),
             "ENTRYPOINT_SLOTS": "2",
-            "ENTRYPOINT_SECRET": "0123456789abcdef0123456789abcdef",
+            "ENTRYPOINT_SECRET": SECRET,
         }
         words = [word for key, value in env.items() for word in ("-e", f"{key}={value}")]
         # the host name is the container's own name, by which it finds itself among the hosts

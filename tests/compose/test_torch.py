@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tests.containers import IMAGE, TREE, Compose, docker, exit_code, finished_a
 TOGETHER = 2.0  # seconds between the first container's end and the last one's
 FAILED = 10.0  # seconds from a rank's failure to the last container's end
 NAMES = ["worker-0", "worker-1"]
+SECRET = secrets.token_hex(32)
 
 
 def up(compose: Compose, example: str, *command: str) -> dict[str, str]:
@@ -120,7 +122,7 @@ def modelarts(network: str) -> Iterator[Start]:
                 "VC_WORKER_HOSTS": ",".join(hosts),
                 "OMP_NUM_THREADS": "1",
                 "ENTRYPOINT_LAUNCHER": launcher,
-                **({"ENTRYPOINT_SECRET": "0123456789abcdef0123456789abcdef"} if secret else {}),
+                **({"ENTRYPOINT_SECRET": SECRET} if secret else {}),
             }
             words = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
             names.append(f"{network}-{index}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -170,7 +171,7 @@ def test_a_name_without_dns_is_named(cluster: Make) -> None:
 
 def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     job = cluster(2)
-    job.start(1, "hostname", env={"ENTRYPOINT_SECRET": "another-secret-0123456789", "ENTRYPOINT_TIMEOUTS_PEERS": "25"})
+    job.start(1, "hostname", env={"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "25"})
     job.start(0, "hostname")
     until(lambda: 0 in job.processes and job.processes[0].poll() is not None, 25, "the leader's verdict")
     assert job.processes[0].returncode == 77, job.both()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from bench import Bench
 
-SECRET = "a-secret-that-nobody-may-ever-see"
+SECRET = secrets.token_hex(32)
 LAST = ["-x", "ENTRYPOINT_KEEP", "sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "prog", "an arg"]
 ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 # The documented default is used where one of its interfaces exists.

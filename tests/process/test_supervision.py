@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -142,7 +143,7 @@ def test_values_reach_the_rank_as_they_are(bench: Bench) -> None:
 
 
 def test_the_secret_is_in_no_rank_and_on_no_command_line(bench: Bench) -> None:
-    secret = "a-secret-that-nobody-may-ever-see"
+    secret = secrets.token_hex(32)
     process = bench.start("sh", "-c", f"env; {WAITS}", slots=1, ENTRYPOINT_SECRET=secret)
     bench.await_notes("ready")
     assert [line for line in bench.left().values() if secret in line] == []

@@ -1,4 +1,4 @@
-"""One line for each point: what must hold, how long it took to try, and whether it does. `make test-security` prints them.
+"""One line for each point: what must hold, the seconds it took to try, whether it does (`make test-security`).
 
 A point is a test function; its docstring is what the line says, and docs/security.md names it.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import signal
 import stat
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from entrypoint import __version__
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
-SECRET = "a-secret-that-nobody-may-ever-see"
+SECRET = secrets.token_hex(32)
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 TWO = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from entrypoint.model import Device, Facts, Site, Topology
 from entrypoint.run import keys
 from entrypoint.spec import load
 
-SECRET = "0123456789abcdef0123456789abcdef"
+SECRET = secrets.token_hex(32)
 NODES = ("worker-0", "worker-1", "worker-2")
 
 
@@ -209,7 +210,7 @@ def test_a_binary_secret(tmp_path: Path) -> None:
 def test_too_short(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("fifteen-bytes..\n")
     assert refusal(ConfigError, f"secret_file: {tmp_path}/secret") == (
-        "the secret is too short (spec job.yaml:4:14) | 15 bytes | use at least 16, such as openssl rand -hex 32 gives",
+        "a secret has at least 16 bytes (spec job.yaml:4:14) | 15 bytes | make one with: openssl rand -hex 32",
         78,
     )
 

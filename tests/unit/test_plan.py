@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from entrypoint.show import plan_json, plan_text
 from entrypoint.spec import load
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
-SECRET = "a-secret-that-nobody-may-ever-see"
+SECRET = secrets.token_hex(32)
 
 
 def facts(env: Mapping[str, str] | None = None, **more: Any) -> Facts:

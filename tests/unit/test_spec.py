@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,7 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "no such setting | did you mean `ENTRYPOINT_SECRET`?"),
     ({"ENTRYPOINT_QQ": "4"}, "no such setting | use one of the names in docs/spec.md"),
     ({"ENTRYPOINT_SECRET": "hunter2"}, "a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
-    ({"ENTRYPOINT_SECRET": "s" * 16, "ENTRYPOINT_SECRET_FILE": "/s"}, "one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
+    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
     ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
     ({"ENTRYPOINT_COMMAND": '["a", 5]'}, 'command.1: text is needed | 5 is a number | quote it: "5"'),
     ({"ENTRYPOINT_ENV": "A=1"}, 'env: a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
@@ -299,7 +300,7 @@ def test_no_file_at_all_is_a_job() -> None:
     assert result.name == "job"
 
 
-SECRET_TEXT = "0123456789abcdef"
+SECRET_TEXT = secrets.token_hex(8)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ SECRET_TEXT = "0123456789abcdef"
         ("secret_file: s", {}, None, None, "s"),
         ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, None, SECRET_TEXT, None),
         ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, "f", None, "f"),
-        (None, {"ENTRYPOINT_SECRET": "é" * 8}, None, "é" * 8, None),
+        (None, {"ENTRYPOINT_SECRET": "éàüöçñøå"}, None, "éàüöçñøå", None),
     ],
 )
 def test_one_secret_counts(

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoint import yamlfile
-from entrypoint.yamlfile import Item, Report, is_secret, one_line, read
+from entrypoint.secret import is_secret
+from entrypoint.yamlfile import Item, Report, one_line, read
 
 
 def plain(item: Item | None) -> Any:

@@ -1,0 +1,60 @@
+"""What a secret is: how its name looks, how text is shown without it, and which values are too weak to be one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+HIDDEN = "(not shown)"
+MIN_BYTES = 16  # fewer can be guessed
+_DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer once in two million
+
+# Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them. S3_SECRET_ACCESS_KEY and the like are
+# platforms' names for credentials; AWS_ and CRED begin others.
+_NAME = (
+    r"secret|passw|passphrase|_pwd|token(?!iz)|credential|(?:api|access|private|account|auth)[_-]?key"
+    r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
+)
+_SECRET = re.compile(_NAME, re.IGNORECASE)
+# From the sign after such a name, in one word of a command or in a text of several.
+_ASSIGNED = re.compile(rf"((?:{_NAME})[^\s=:]*[\"']?\s?[=:]\s?)(?!//).+", re.IGNORECASE | re.DOTALL)
+_IN_TEXT = re.compile(rf"((?:{_NAME})[^\s=:]*[\"']?[=:])(?!//)\S+", re.IGNORECASE)
+_IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+# What samples are made of. Of a good secret enough is left without it.
+_SAMPLE = re.compile(
+    rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty|change[-_]?me|example|placeholder|pass[-_]?word|secret|sample"
+    rb"|dummy|letmein|hunter2|test|your|token"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a value of that name may be a secret, so that nothing shows it."""
+    return bool(_SECRET.search(name))
+
+
+def masked(text: str) -> str:
+    """A text of several words without what follows `NAME=` of a secret, and without a URL's password."""
+    return _IN_URL.sub(rf"\1:{HIDDEN}@", _IN_TEXT.sub(rf"\1{HIDDEN}", text))
+
+
+def masked_words(words: Sequence[str]) -> list[str]:
+    """A command without `--password VALUE`, `--api-key=VALUE`, `NAME=VALUE` of a secret and a URL's password."""
+    out: list[str] = []
+    for at, word in enumerate(words):
+        before = words[at - 1] if at else ""
+        if before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-"):
+            out.append(HIDDEN)
+        else:
+            out.append(_IN_URL.sub(rf"\1:{HIDDEN}@", _ASSIGNED.sub(rf"\1{HIDDEN}", word)))
+    return out
+
+
+def weakness(secret: bytes) -> tuple[str, str] | None:
+    """Why this cannot be a job's secret: what is wrong and what was seen of it; None where nothing is."""
+    if len(secret) < MIN_BYTES:
+        return f"a secret has at least {MIN_BYTES} bytes", f"{len(secret)} bytes"
+    if len(set(secret)) < _DIFFERENT:
+        return "this secret can be guessed", f"{len(set(secret))} different bytes"
+    if len(_SAMPLE.sub(b"", secret)) < MIN_BYTES:
+        return "this secret can be guessed", "little but words and digits that samples are made of"
+    return None
