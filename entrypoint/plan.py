@@ -26,6 +26,7 @@ _SHELL_OWNED = {
     "UID",
 }  # fmt: skip
 _ODD = str(Path(__file__).resolve().parent / "run" / "odd.py")
+NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
@@ -143,6 +144,12 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, 
             File("client_key", "", "this job's keys", mode=0o600, secret=True),
             File("known_hosts", "", "this job's keys", mode=0o600),
         ]
+    if not facts.user:
+        files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone", mode=0o600))
+        if topology.is_leader and launcher_logs_in:
+            library = facts.programs.get(NAMES, NAMES)
+            context = {"origin": f"uid {facts.uid}", "library": library, "run_dir": topology.run_dir}
+            files.append(File("ssh", render("ssh/ssh.sh.j2", context), "ssh/ssh.sh.j2", mode=0o600))
     return files
 
 

@@ -26,9 +26,14 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         platform=site.platform,
         device=device,
         run_dir=_run_dir(spec, facts, origins),
-        user=facts.user,
+        user=login(facts),
         origins=origins,
     )
+
+
+def login(facts: Facts) -> str:
+    """Who ssh logs in as; made up where the uid has no name, since ssh takes no number."""
+    return facts.user or f"uid-{facts.uid}"
 
 
 def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[tuple[str, str | None]]:

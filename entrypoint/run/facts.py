@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 
 from entrypoint.model import Facts
+from entrypoint.plan import NAMES
 
 # sshd and its friends live where an ordinary user's PATH does not look.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
@@ -27,6 +29,8 @@ def read() -> Facts:
         user, home = "", os.environ.get("HOME", "/")
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
     programs = {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path))}
+    if not user and (library := glob.glob(f"/usr/lib/*/{NAMES}")):
+        programs[NAMES] = library[0]
     return Facts(
         env=dict(os.environ),
         hostname=socket.gethostname(),

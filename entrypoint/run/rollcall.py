@@ -191,7 +191,8 @@ class RollCall:
                 channel = client.open_session(timeout=_TRY)
                 channel.settimeout(_TRY)
                 sent = time.time()
-                channel.exec_command('exec "$ENTRYPOINT_RUN_DIR/attend"')
+                # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from.
+                channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
                 channel.sendall(self._question(node))
                 answer = _first_answer(channel, address)
                 client.set_keepalive(10)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from entrypoint.errors import ConfigError, OsError
 from entrypoint.model import Facts
+from entrypoint.run import names
 from entrypoint.run.process import mortal
 
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
+_ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
 class Sshd:
@@ -42,13 +44,9 @@ class Sshd:
         program = facts.programs.get("sshd")
         if program is None:
             raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
-        if not facts.user:
-            raise ConfigError(
-                f"ssh needs a user name for uid {facts.uid}",
-                "no entry in /etc/passwd",
-                "run as a user that the image has",
-            )
+        environment = {**os.environ, **names.environment(facts, config.parent)}
         if facts.uid == 0:
+            _check_capabilities()
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
@@ -59,6 +57,7 @@ class Sshd:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=write_end,
             start_new_session=True,
+            env=environment,
         )
         os.close(write_end)
         sshd = cls(process, await _reader(read_end), port, heard)
@@ -117,6 +116,22 @@ class Sshd:
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
+
+
+def _check_capabilities() -> None:
+    """sshd run by root gives its rights up before a login; without these it only drops every connection.
+
+    Raises ConfigError with those that this container was not given.
+    """
+    status = Path("/proc/self/status").read_text()
+    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
+    missing = [name for name, bit in _ROOT_NEEDS.items() if not effective >> bit & 1]
+    if missing:
+        raise ConfigError(
+            "an sshd run by root cannot work in this container",
+            f"no {', '.join(missing)}",
+            "run as another user (the images' own is 1000:100), or add these capabilities",
+        )
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:
