@@ -81,15 +81,34 @@ class Speaker:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.run import process
     from entrypoint.run.execute import execute
 
     spec, facts, topology = _settle(args)
+    if args.passthrough and not _describes_job(spec, topology):
+        outcome = process.replace(spec.command, facts.env, facts.cwd)
+        say(f"{outcome.reason}; exit {outcome.status}")
+        return outcome.status
     if len(topology.nodes) > 1:
         say.name = f"worker-{topology.me}"
     outcome = execute(spec, facts, topology, say)
     if outcome.status != 0 or len(topology.nodes) > 1:
         say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
+
+
+def _describes_job(spec: JobSpec, topology: Topology) -> bool:
+    """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
+    ours = any(name.startswith(spec_fields.PREFIX) for name in _environ())
+    return ours or bool(spec_fields.given(spec)) or topology.platform != "local"
+
+
+def _health(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.run import health
+
+    ready, words = health.check()
+    print(words)
+    return 0 if ready else 1
 
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
@@ -263,6 +282,8 @@ def _parser() -> argparse.ArgumentParser:
         _run,
     )
     _spec_arguments(run)
+    text = "only run PROGRAM, as it is, where nothing describes a job"
+    run.add_argument("--passthrough", action="store_true", help=text)
 
     plan = _command(
         commands,
@@ -291,6 +312,7 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
 
     _ranktable_commands(commands)
+    _command(commands, "health", "for probes: 0 once the job has started on this node, else 1", _health)
     _command(commands, "schema", "print the job spec's JSON Schema, for editors", _schema)
     return parser
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from entrypoint import plan
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts, JobSpec, Outcome, Plan, Topology
-from entrypoint.run import keys, process
+from entrypoint.run import hooks, keys, process
 from entrypoint.run.progress import Say
 
 
 def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcome:
-    """Boot and end this node's part of the job. One node and one program needs none of it: we become the program.
+    """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
+    become the program.
 
     Raises EntrypointError when the job cannot start.
     """
@@ -22,6 +23,9 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         missing = "no secret was given" if "sshd" in facts.programs else "this image has no sshd"
         say(f"no roll call, since {missing}: each node waits for its peers and ends by itself, whatever the others do")
         draft = replace(draft, roll_call="none")
+    failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
+    if failed is not None:
+        return failed
     if draft.roll_call == "none" and draft.launcher == "plain":
         argv = draft.launch.argv
         assert argv is not None

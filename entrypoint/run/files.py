@@ -11,6 +11,8 @@ from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
 
+READY = b"ready\n"  # the lock's text once the job has started on this node
+
 
 class RunDir:
     """A directory that this user alone can enter, held by one entrypoint at a time."""
@@ -47,7 +49,12 @@ class RunDir:
                 str(self.path),
                 "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",
             ) from None
+        os.ftruncate(lock, 0)
         return lock
+
+    def ready(self) -> None:
+        """Say to whoever looks at the lock (run/health.py) that the job has started here."""
+        os.pwrite(self._lock, READY, 0)
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file whole: its mode is right from the first byte, and a reader sees all of it or none.

@@ -133,6 +133,7 @@ class Node:
 
     async def start_command(self, plan: Plan) -> None:
         """Start this node's command, if it has one; its end goes to `on_command_end`."""
+        self.run_dir.ready()
         argv = plan.launch.argv
         if argv is None or self.verdict.done():
             return
