@@ -27,6 +27,7 @@ _SHELL_OWNED = {
 }  # fmt: skip
 _ODD = str(Path(__file__).resolve().parent / "run" / "odd.py")
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
+_CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
@@ -57,6 +58,19 @@ def check_roster(topology: Topology, roster: Roster) -> None:
     if len(majors) > 1:
         seen = "; ".join(", ".join(hosts) for hosts in majors.values())
         raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
+
+
+def clock_warnings(topology: Topology, roster: Roster) -> list[str]:
+    """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
+    apart = [
+        f"{node.host} is {abs(attendance.clock):.0f}s {'ahead' if attendance.clock > 0 else 'behind'}"
+        for node, attendance in zip(topology.nodes, roster.attendances, strict=True)
+        if abs(attendance.clock) > _CLOCKS
+    ]
+    if not apart:
+        return []
+    do = f"set the clocks of the machines by NTP; if all others are named, see {topology.leader.host}'s first"
+    return [f"warning: clocks differ from {topology.leader.host}'s | {', '.join(apart)} | {do}"]
 
 
 def build(

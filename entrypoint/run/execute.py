@@ -8,7 +8,7 @@ from dataclasses import replace
 from entrypoint import plan
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts, JobSpec, Outcome, Plan, Topology
-from entrypoint.run import hooks, keys, process
+from entrypoint.run import hooks, keys, preflight, process
 from entrypoint.run.progress import Say
 
 
@@ -26,6 +26,8 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
     if failed is not None:
         return failed
+    for words in preflight.check(draft):
+        say(f"warning: {words}")
     if draft.roll_call == "none" and draft.launcher == "plain":
         argv = draft.launch.argv
         assert argv is not None

@@ -1,0 +1,127 @@
+"""What this machine must have before anything starts: room for files, shared memory, file handles, locked memory.
+
+What cannot work is an error. What may still work is a line of warning; the job goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+
+from entrypoint.errors import CantCreateError, EntrypointError, OsError
+from entrypoint.model import Plan
+
+_MIB = 2**20
+_DISK = _MIB  # bytes: our files for a thousand nodes, and a launcher's session files
+# Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between the cards of one machine take more.
+_SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
+# File handles: ours and Python's, a peer's session (a socket, and paramiko's own pipe), a rank's pipes.
+_OWN, _PEER, _RANK = 64, 4, 8
+_CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
+
+
+def check(plan: Plan, root: Path = Path("/")) -> list[str]:
+    """Look at this machine, give the file handles we need, and return a warning a line.
+
+    Raises CantCreateError when the run directory's file system is full or read-only, OsError when there are too few
+    file handles for us; where it is both, the message has both.
+    """
+    alone = plan.roll_call == "none" and plan.launcher == "plain"  # we become the program, and write nothing
+    found = [] if alone else [error for error in (_disk(plan), _handles(plan)) if error]
+    if len(found) > 1:
+        raise type(found[0])("; ".join(map(str, found)))
+    if found:
+        raise found[0]
+    warnings = (_shared_memory(plan, root), _handles_of_ranks(plan), _locked_memory(root))
+    return [words for words in warnings if words]
+
+
+def _disk(plan: Plan) -> EntrypointError | None:
+    """Files are written by and by; a disk that is full is better known before than after the ranks have started."""
+    run_dir = Path(plan.topology.run_dir)
+    place = next(folder for folder in (run_dir, *run_dir.parents) if folder.is_dir())
+    what, do = f"cannot write {run_dir}", "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+    try:
+        disk = os.statvfs(place)
+    except OSError as error:
+        return CantCreateError(what, f"{place}: {error.strerror}", do)
+    if disk.f_flag & os.ST_RDONLY:
+        return CantCreateError(what, f"{place} is read-only", do)
+    if (free := disk.f_bavail * disk.f_frsize) < _DISK:
+        return CantCreateError(what, f"the disk is full: {free >> 10} KiB free at {place}, 1 MiB needed", do)
+    if disk.f_files and not disk.f_favail:
+        return CantCreateError(what, f"the disk is full: no inode free at {place}", do)
+    return None
+
+
+def _handles(plan: Plan) -> EntrypointError | None:
+    """Take what we need and the ranks may, as far as the hard limit lets us; too few for us is an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need, ranks = _handles_needed(plan)
+    if not _enough(soft, max(need, ranks)):
+        soft = max(need, ranks) if _enough(hard, max(need, ranks)) else hard
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if _enough(soft, need):
+        return None
+    nodes, slots = len(plan.topology.nodes), plan.topology.this.slots
+    seen = f"{soft} may be open, {need} are needed (nodes: {nodes}, ranks here: {slots})"
+    return OsError("too few file handles", seen, "start the container with --ulimit nofile=65536")
+
+
+def _handles_needed(plan: Plan) -> tuple[int, int]:
+    """By us; and by a rank, which may hold a connection to every other."""
+    size, slots = plan.topology.world_size, plan.topology.this.slots
+    sessions = len(plan.topology.peers) if plan.topology.is_leader and plan.roll_call != "none" else 0
+    return _OWN + _PEER * sessions + _RANK * slots, _OWN + 2 * size
+
+
+def _handles_of_ranks(plan: Plan) -> str | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, need = _handles_needed(plan)
+    if plan.topology.world_size == 1 or _enough(soft, need):
+        return None
+    seen = f"{soft} may be open, each of {plan.topology.world_size} ranks may need {need}"
+    return f"few file handles | {seen} | start the container with --ulimit nofile=65536"
+
+
+def _enough(limit: int, need: int) -> bool:
+    return limit == resource.RLIM_INFINITY or limit >= need
+
+
+def _shared_memory(plan: Plan, root: Path) -> str | None:
+    slots, cards = plan.topology.this.slots, plan.topology.device.count
+    need = slots * (_SHM_CARD if cards else _SHM_RANK)
+    do = f"start the container with --shm-size 1g, or mount a tmpfs of at least {need // _MIB} MiB there"
+    if slots == 1:
+        return None  # nobody to share with
+    try:
+        shm = os.statvfs(root / "dev/shm")
+    except OSError as error:
+        return f"no shared memory | /dev/shm: {error.strerror} | {do}"
+    if not os.access(root / "dev/shm", os.W_OK):
+        return f"no shared memory | /dev/shm cannot be written | {do}"
+    free = shm.f_bavail * shm.f_frsize
+    if free >= need:
+        return None
+    seen = f"{free >> 10} KiB" if free < _MIB else f"{free // _MIB} MiB"
+    return f"little shared memory | {seen} free in /dev/shm, {slots} ranks here may need {need // _MIB} MiB | {do}"
+
+
+def _locked_memory(root: Path) -> str | None:
+    """RDMA locks the memory that it sends from; a limit shows only later, as `cannot allocate memory`."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY or not any((root / "dev/infiniband").glob("uverbs*")) or _may_lock(root):
+        return None
+    seen = f"{soft >> 10} KiB, with RDMA devices in /dev/infiniband"
+    return f"little memory can be locked | {seen} | start the container with --ulimit memlock=-1"
+
+
+def _may_lock(root: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
+    return False

@@ -1,0 +1,73 @@
+"""Containers that lack something: named before any rank starts, with an error or, where it may work, a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tests.containers import IMAGE
+
+RAN = ["--launcher", "mpirun", "--slots", "2", "--", "echo", "ran"]
+
+
+def tmpfs(options: str) -> list[str]:
+    return ["--tmpfs", f"/run/job:{options}", "-e", "ENTRYPOINT_RUN_DIR=/run/job/run"]
+
+
+def handles(soft: int, hard: int) -> list[str]:
+    return ["--ulimit", f"nofile={soft}:{hard}"]
+
+
+# What the container is given -> status, times that a rank ran, what is said of it before ranks start.
+CASES = {
+    "handles": (
+        handles(70, 70), 71, 0, "too few file handles | 70 may be open, 80 are needed (nodes: 1, ranks here: 2) |",
+    ),
+    "handles-to-be-had": (handles(70, 1024), 0, 2, ""),
+    "shm": (
+        ["--shm-size", "64k"], 0, 2,
+        "warning: little shared memory | 64 KiB free in /dev/shm, 2 ranks here may need 8 MiB |",
+    ),
+    "shm-enough": (["--shm-size", "8m"], 0, 2, ""),
+    "disk": (
+        tmpfs("size=64k,mode=777"), 73, 0,
+        "cannot write /run/job/run | the disk is full: 64 KiB free at /run/job, 1 MiB needed |",
+    ),
+    "inodes": (
+        tmpfs("size=8m,nr_inodes=1,mode=777"), 73, 0,
+        "cannot write /run/job/run | the disk is full: no inode free at /run/job |",
+    ),
+    "read-only": (tmpfs("ro,mode=777"), 73, 0, "cannot write /run/job/run | /run/job is read-only |"),
+    "disk-enough": (tmpfs("size=8m,mode=777"), 0, 2, ""),
+}  # fmt: skip
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    words = ["docker", "run", "--rm", *options, IMAGE, *RAN]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
+    started = {name: start(*options) for name, (options, *_) in CASES.items()}
+    ends = {name: (*process.communicate(timeout=60), process.returncode) for name, process in started.items()}
+    for name, (_, status, ranks, line) in CASES.items():
+        out, err, ended = ends[name]
+        before = [words for words in err.splitlines() if re.match(r"\[entrypoint\] (?!\d+ ranks on )", words)]
+        assert (ended, out.count("ran\n")) == (status, ranks), f"{name}: {err}"
+        assert [words[: len(line) + 13] for words in before] == ([f"[entrypoint] {line}"] if line else []), name
+
+
+def test_little_lockable_memory_matters_with_rdma_alone(folder: Path) -> None:
+    (folder / "uverbs0").touch()
+    limit, devices = ["--ulimit", "memlock=65536:65536"], ["-v", f"{folder}:/dev/infiniband:ro"]
+    may_lock = ["--user", "0", "--cap-add", "IPC_LOCK"]
+    said = {}
+    for name, options in {"limit": [*limit, *devices], "no RDMA": limit, "may lock": [*devices, *may_lock]}.items():
+        process = start(*options)
+        _, said[name] = process.communicate(timeout=60)
+    line = "little memory can be locked | 64 KiB, with RDMA devices in /dev/infiniband | "
+    assert f"[entrypoint] warning: {line}" in said.pop("limit")
+    assert {name: "memory can be locked" in words for name, words in said.items()} == {
+        "no RDMA": False, "may lock": False,
+    }  # fmt: skip

@@ -1,0 +1,139 @@
+"""What a small machine is told: the checks as functions; tests/compose/test_small_machine.py has the containers."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from entrypoint import plan as planning
+from entrypoint import spec as specs
+from entrypoint.errors import CantCreateError, OsError
+from entrypoint.model import Attendance, Device, Facts, Node, Plan, Roster, Topology
+from entrypoint.run import preflight
+
+FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
+
+
+def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0) -> Topology:
+    places = tuple(Node(rank, f"worker-{rank}", slots) for rank in range(nodes))
+    return Topology("job", places, 0, "local", Device("cpu", cards, "test"), str(run_dir), "ma-user")
+
+
+def draft(where: Topology) -> Plan:
+    spec = specs.load("command: [prog]\nlauncher: mpirun\n", "job.yaml", {}, {})
+    return planning.build(spec, FACTS, where, planning.assume_roster(where, FACTS))
+
+
+@pytest.fixture
+def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Soft and hard limit of file handles, which a test may change."""
+    limits = [1024, 1024]
+    real = resource.getrlimit
+
+    def get(which: int) -> tuple[int, int]:
+        return (limits[0], limits[1]) if which == resource.RLIMIT_NOFILE else real(which)
+
+    def put(which: int, given: tuple[int, int]) -> None:
+        assert which == resource.RLIMIT_NOFILE
+        limits[:] = given
+
+    monkeypatch.setattr(resource, "getrlimit", get)
+    monkeypatch.setattr(resource, "setrlimit", put)
+    return limits
+
+
+def test_an_ordinary_machine_is_told_nothing(tmp_path: Path, handles: list[int]) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    assert preflight.check(draft(topology(tmp_path / "run")), tmp_path) == []
+    assert handles == [1024, 1024]
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_shared_memory(tmp_path: Path) -> None:
+    (words,) = preflight.check(draft(topology(tmp_path)), tmp_path)
+    assert words == (
+        "no shared memory | /dev/shm: No such file or directory"
+        " | start the container with --shm-size 1g, or mount a tmpfs of at least 8 MiB there"
+    )
+
+
+@pytest.mark.parametrize(("nodes", "slots", "needed"), [(1, 2, 80), (64, 2, 332)])
+def test_too_few_file_handles(nodes: int, slots: int, needed: int, tmp_path: Path, handles: list[int]) -> None:
+    """64 of our own, 4 for each peer's session, 8 for each rank here."""
+    plan = draft(topology(tmp_path, nodes, slots))
+    handles[:] = needed - 1, needed - 1
+    with pytest.raises(OsError, match=f"too few file handles | {needed - 1} may be open, {needed} are needed"):
+        preflight.check(plan)
+    handles[:] = needed - 1, needed
+    preflight.check(plan)
+    assert handles == [needed, needed]
+
+
+def test_the_hard_limit_is_there_to_be_taken(tmp_path: Path, handles: list[int]) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    handles[:] = 1024, 1_000_000
+    assert preflight.check(draft(topology(tmp_path, 1000, 8)), tmp_path) == []
+    assert handles == [16064, 1_000_000]  # two for each of the 8000 ranks, and 64
+
+
+def test_file_handles_for_a_connection_from_every_rank_to_every_other(tmp_path: Path, handles: list[int]) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    assert preflight.check(draft(topology(tmp_path, 60, 8)), tmp_path) == []
+    (words,) = preflight.check(draft(topology(tmp_path, 61, 8)), tmp_path)
+    assert words.startswith("few file handles | 1024 may be open, each of 488 ranks may need 1040 | ")
+
+
+def test_a_worker_keeps_no_sessions(tmp_path: Path, handles: list[int]) -> None:
+    handles[:] = 128, 128
+    preflight.check(draft(replace(topology(tmp_path, 1000, 8), me=1)))
+
+
+def test_all_that_is_wrong_is_said_at_once(handles: list[int]) -> None:
+    handles[:] = 70, 70
+    with pytest.raises(CantCreateError) as caught:
+        preflight.check(draft(topology("/proc/sys/run")))
+    assert "cannot write /proc/sys/run | " in str(caught.value)
+    assert "too few file handles | 70 may be open" in str(caught.value)
+
+
+def test_locked_memory_matters_where_there_is_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = resource.getrlimit
+    limit = 8 << 20
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda which: (limit, limit) if which == resource.RLIMIT_MEMLOCK else real(which)
+    )
+    plan = draft(topology(tmp_path))
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    assert preflight.check(plan, tmp_path) == []
+    (tmp_path / "dev/infiniband").mkdir()
+    (tmp_path / "dev/infiniband/uverbs0").touch()
+    (words,) = preflight.check(plan, tmp_path)
+    assert words == (
+        "little memory can be locked | 8192 KiB, with RDMA devices in /dev/infiniband"
+        " | start the container with --ulimit memlock=-1"
+    )
+    (tmp_path / "proc/self").mkdir(parents=True)
+    status = tmp_path / "proc/self/status"
+    status.write_text("Name:\tpython\nCapEff:\t0000000000004000\n")  # CAP_IPC_LOCK
+    assert preflight.check(plan, tmp_path) == []
+    status.write_text("Name:\tpython\nCapEff:\t00000000a80425fb\n")  # an engine's usual ones
+    assert preflight.check(plan, tmp_path) == [words]
+
+
+def test_clocks_minutes_apart() -> None:
+    where = topology("/run/job", nodes=4)
+
+    def said(*clocks: float) -> list[str]:
+        return planning.clock_warnings(where, Roster(tuple(Attendance(*x) for x in attendances(clocks))))
+
+    def attendances(clocks: tuple[float, ...]) -> list[tuple[object, ...]]:
+        return [(rank, 2, "1", "", "", clock) for rank, clock in enumerate(clocks)]
+
+    assert said(0, 0.4, -119, 119) == []
+    assert said(0, 300.2, 2, -121) == [
+        "warning: clocks differ from worker-0's | worker-1 is 300s ahead, worker-3 is 121s behind"
+        " | set the clocks of the machines by NTP; if all others are named, see worker-0's first"
+    ]
