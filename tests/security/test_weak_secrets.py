@@ -100,7 +100,8 @@ def test_a_secret_has_one_source() -> None:
 CREDENTIALS = (
     "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "AWS_ANYTHING", "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "DB_PWD", "WANDB_API_KEY", "CRED_A", "CREDENTIALS",
-    "MY_CRED", "ENTRYPOINT_SECRET", "env.AWS_REGION", "--api-key", "SSH_PASSPHRASE", "AZURE_ACCOUNT_KEY", "ssl_private_key",
+    "MY_CRED", "ENTRYPOINT_SECRET", "env.AWS_REGION", "--api-key", "SSH_PASSPHRASE", "AZURE_ACCOUNT_KEY",
+    "ssl_private_key",
 )  # fmt: skip
 PLAIN = (
     "TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD", "PWD", "OLDPWD", "NCCL_DEBUG", "CREDO", "PATH",

@@ -1,0 +1,87 @@
+"""One node's real sshd with the configuration and keys that a job would give it, and mpirun's client."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from entrypoint import plan as planning
+from entrypoint.model import Device, Facts, JobSpec, Plan, Site
+from entrypoint.run import keys
+from entrypoint.spec import load
+from entrypoint.topology import build
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+NEEDED = [name for name, there in (("sshd", SSHD), ("ssh", shutil.which("ssh"))) if not there]
+needs_ssh = pytest.mark.skipif(bool(NEEDED), reason=f"not on this machine: {', '.join(NEEDED)}")
+
+
+def planned(
+    secret: str, nodes: int = 2, port: int = 36666, run_dir: str = "/tmp/run", user: str = "ma-user",
+    env: Mapping[str, str] | None = None, more: str = "", me: int = 0,
+) -> tuple[JobSpec, Plan]:  # fmt: skip
+    """What node `me` of a mpirun job would do. All nodes are on this machine, node-0 at 127.0.0.2 and so on."""
+    hosts = ", ".join(f"node-{rank}=127.0.{(rank + 2) // 250}.{(rank + 2) % 250}" for rank in range(nodes))
+    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}}}\nrun_dir: {run_dir}\ncommand: [hostname]\n{more}"
+    spec = load(f"launcher: mpirun\n{text}", "job.yaml", {"ENTRYPOINT_SECRET": secret}, {})
+    uid = 0 if user == "root" else 1000
+    facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")
+    topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
+    return spec, planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
+
+
+class Door:
+    """sshd of node-0, up; everything lies in `folder`. `loosened` are lines of sshd_config instead of ours."""
+
+    def __init__(self, folder: Path, secret: str, loosened: str = "", nodes: int = 2) -> None:
+        folder.chmod(0o700)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.2", 0))
+            self.port = int(taken.getsockname()[1])
+        self.folder, self.address = folder, "127.0.0.2"
+        self.user = pwd.getpwuid(os.geteuid()).pw_name
+        spec, plan = planned(
+            secret, nodes, self.port, str(folder), self.user, {"PATH": os.environ["PATH"], "JOB_PATH": "x"}
+        )
+        texts: dict[str, bytes | str] = {file.name: file.text for file in plan.files if file.text}
+        texts.update(keys.load(spec, plan.topology).files())
+        if loosened:
+            options = {line.split()[0] for line in loosened.splitlines()}
+            ours = [line for line in str(texts["sshd_config"]).splitlines() if line.split()[0] not in options]
+            texts["sshd_config"] = "\n".join([*ours, loosened, ""])
+            texts["authorized_keys"] = str(texts["authorized_keys"]).removeprefix("restrict ")
+        for name, text in texts.items():
+            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+            (folder / name).chmod(0o600)
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        self.log = folder / "sshd.log"
+        assert SSHD
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log, stdin=subprocess.DEVNULL
+            )
+        deadline = time.monotonic() + 20
+        while b"Server listening" not in self.log.read_bytes():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def ssh(self, *words: str, config: str = "", seconds: float = 20) -> subprocess.CompletedProcess[str]:
+        """`ssh` as mpirun would start it; options before the host's name go first."""
+        argv = ["ssh", "-F", config or str(self.folder / "ssh_config"), *words]
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False
+        )
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
