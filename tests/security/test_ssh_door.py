@@ -208,9 +208,8 @@ def test_who_gets_in(opened: Open, tmp_path: Path) -> None:
     door, other = opened(), opened(secret=secrets.token_hex(32))
     assert door.ssh("node-0", "echo in").stdout == "in\n"
     config = tmp_path / "ssh_config"
-    config.write_text(
-        (door.folder / "ssh_config").read_text().replace(f"{door.folder}/client", f"{other.folder}/client")
-    )
+    ours = (door.folder / "ssh_config").read_text()
+    config.write_text(ours.replace(f"{door.folder}/client_key", f"{other.folder}/client_key"))
     stranger = door.ssh("node-0", "echo in", config=str(config))
     assert (stranger.returncode, stranger.stdout) == (255, "")
     assert "Permission denied (publickey)" in stranger.stderr
