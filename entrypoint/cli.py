@@ -83,15 +83,18 @@ class Speaker:
 def _run(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.run import process
     from entrypoint.run.execute import execute
+    from entrypoint.run.result import recorded
 
-    spec, facts, topology = _settle(args)
-    if args.passthrough and not _describes_job(spec, topology):
-        outcome = process.replace(spec.command, facts.env, facts.cwd)
-        say(f"{outcome.reason}; exit {outcome.status}")
-        return outcome.status
-    if len(topology.nodes) > 1:
-        say.name = f"worker-{topology.me}"
-    outcome = execute(spec, facts, topology, say)
+    with recorded() as result:
+        spec, facts, topology = _settle(args)
+        if args.passthrough and not _describes_job(spec, topology):
+            outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
+            say(f"{outcome.reason}; exit {outcome.status}")
+            return outcome.status
+        result.about(topology)
+        if len(topology.nodes) > 1:
+            say.name = f"worker-{topology.me}"
+        outcome = result.end(execute(spec, facts, topology, say))
     if outcome.status != 0 or len(topology.nodes) > 1:
         say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status

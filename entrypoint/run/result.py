@@ -1,0 +1,110 @@
+"""How the job ended, as one line of JSON that outlives us: beside the run directory, and where Kubernetes looks.
+
+{"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class": "infrastructure"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from entrypoint import errors
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.model import Outcome, Topology
+from entrypoint.secret import is_secret
+
+TERMINATION_LOG = Path("/dev/termination-log")
+_LIMIT = 4096  # bytes that Kubernetes takes of it
+_SHORTEST_SECRET = 8  # a shorter value may be any word
+_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody wanted it to end
+_OURS = {
+    "config": (errors.UsageError, errors.SpecError, errors.NoInputError, errors.CantCreateError, errors.RefusedError,
+               errors.ConfigError),
+    "infrastructure": (errors.UnavailableError, errors.OsError, errors.RetryError),
+}  # fmt: skip
+_CLASSES = {0: "success", EXIT_SOFTWARE: "defect"}
+_CLASSES |= {kind.status: name for name, kinds in _OURS.items() for kind in kinds} | dict.fromkeys(_STOPPED, "stopped")
+
+
+def classify(status: int, reason: str) -> str:
+    """Whose it is to mend: success, stopped, job, config, infrastructure or defect."""
+    # A program may use our statuses; the words then say that something exited with it (process.ended).
+    return "job" if status and f"exited with {status}" in reason else _CLASSES.get(status, "job")
+
+
+def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> str:
+    """The line, in ASCII, at most 4096 bytes; a reason that is too long loses its end, secrets are not in it."""
+    reason = outcome.reason
+    secrets = {value for name, value in environ.items() if is_secret(name) and len(value) >= _SHORTEST_SECRET}
+    for secret in sorted(secrets, key=len, reverse=True):
+        reason = reason.replace(secret, "(not shown)")
+    end, keep = "", len(reason)
+    while True:
+        fields = {"status": outcome.status, "reason": reason[:keep] + end, "node": node, "job": job}
+        text = json.dumps({**fields, "class": classify(outcome.status, outcome.reason)})
+        if len(text) < _LIMIT:
+            return f"{text}\n"
+        # A character may take twelve bytes as JSON writes it.
+        end, keep = "...", min(keep, _LIMIT) - 1 - max(0, len(text) - 2 * _LIMIT) // 12
+
+
+class Result:
+    """This node's result, written once it is known. That it cannot be written anywhere changes nothing."""
+
+    def __init__(self) -> None:
+        self._node, self._job = socket.gethostname(), ""
+        self._file: Path | None = None
+
+    def about(self, topology: Topology) -> None:
+        """Say whose result it will be; the one of an earlier run goes away."""
+        self._node, self._job = topology.this.host, topology.job
+        self._file = Path(f"{topology.run_dir}-result.json")
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+
+    def end(self, outcome: Outcome) -> Outcome:
+        """Write the outcome where it can be read afterwards."""
+        text = line(outcome, self._node, self._job, os.environ).encode()
+        with contextlib.suppress(OSError):  # it is there or it is not: we are not in Kubernetes
+            log = os.open(TERMINATION_LOG, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.write(log, text)
+            finally:
+                os.close(log)
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._replace(self._file, text)
+        return outcome
+
+    def _replace(self, path: Path, text: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(handle, "wb") as file:
+                os.fchmod(handle, 0o644)
+                file.write(text)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[Result]:
+    """What is raised within is a result too."""
+    result = Result()
+    try:
+        yield result
+    except EntrypointError as error:
+        result.end(Outcome(error.status, "; ".join(error.lines())))
+        raise
+    except KeyboardInterrupt:
+        result.end(Outcome(130, "interrupted before the job started"))
+        raise
+    except Exception as error:
+        result.end(Outcome(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error}"))
+        raise

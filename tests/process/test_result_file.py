@@ -1,0 +1,81 @@
+"""Where the result of a real process can be read: beside the run directory, whatever the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import Bench
+
+
+def result(bench: Bench) -> dict[str, Any]:
+    """The line beside the run directory, which is gone."""
+    path = bench.folder / "run-result.json"
+    assert not bench.run_dir.exists()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    text = path.read_text()
+    assert text.count("\n") == 1
+    fields: dict[str, Any] = json.loads(text)
+    assert list(fields) == ["status", "reason", "node", "job", "class"]
+    assert fields["node"] == os.uname().nodename
+    assert [path.name for path in bench.folder.iterdir() if path.name.startswith(".")] == []
+    return fields
+
+
+def run(bench: Bench, *words: str, **env: str) -> int:
+    return bench.popen([sys.executable, "-m", "entrypoint", "run", *words], env).wait(30)
+
+
+def test_the_programs_end(bench: Bench) -> None:
+    assert bench.run("sh", "-c", "exit 7", slots=1, flags=("--name", "demo")) == 7
+    fields = result(bench)
+    assert (fields["status"], fields["class"], fields["job"]) == (7, "job", "demo")
+    assert bench.err.endswith(f"] {fields['reason']}; exit 7\n")
+    assert bench.run("true", slots=1) == 0
+    assert (result(bench)["status"], result(bench)["class"]) == (0, "success")
+
+
+def test_a_stop(bench: Bench) -> None:
+    process = bench.start("sh", "-c", 'echo ready >>"$NOTES"; exec sleep 600', slots=1)
+    bench.await_notes("ready")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
+
+
+def test_an_error_before_anything_starts(bench: Bench) -> None:
+    hosts = ("--hosts", "a=127.0.0.1,b=127.0.0.2", "--node-rank", "0")
+    assert run(bench, *hosts, "--launcher", "mpirun", "--", "true") == 78
+    fields = json.loads((bench.folder / "run-result.json").read_text())
+    assert (fields["status"], fields["class"], fields["node"]) == (78, "config", "a")
+    assert "no secret and no key files" in fields["reason"]
+
+
+def test_the_result_of_an_earlier_run_goes_away(bench: Bench) -> None:
+    """A program that we become has no result of ours, nor of another's."""
+    old = bench.folder / "run-result.json"
+    old.write_text("{}\n")
+    assert run(bench, "--", "true") == 0
+    assert not old.exists()
+
+
+def test_a_place_that_cannot_be_written_changes_nothing(bench: Bench) -> None:
+    blocked = bench.folder / "run-result.json"
+    (blocked / "in-the-way").mkdir(parents=True)
+    assert bench.run("sh", "-c", "exit 7", slots=1) == 7
+    assert "Traceback" not in bench.err
+    assert [path.name for path in bench.folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_lies_there_is_replaced_and_not_followed(bench: Bench, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (bench.folder / "run-result.json").symlink_to(other)
+    assert bench.run("true", slots=1) == 0
+    assert other.read_text() == "mine"
+    assert result(bench)["status"] == 0

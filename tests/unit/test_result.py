@@ -1,0 +1,71 @@
+"""The result's one line of JSON, as a function; tests/process/test_result_file.py has real processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from entrypoint.model import Outcome
+from entrypoint.run.result import classify, line
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (0, "every rank exited with 0", "success"),
+        (7, "rank 3 on worker-1 exited with 7", "job"),
+        (127, "cannot start prog: No such file or directory", "job"),
+        (137, "rank 0 on worker-0 was ended by SIGKILL (137)", "job"),
+        (143, "the job was ended by SIGTERM (143)", "stopped"),
+        (130, "the job was ended by SIGINT (130)", "stopped"),
+        (64, "a wrong flag", "config"),
+        (65, "job.yaml:3:8: slots: a whole number is needed", "config"),
+        (66, "cannot read the job spec", "config"),
+        (69, "1 of 2 peers did not answer", "infrastructure"),
+        (70, "a defect of ours", "defect"),
+        (71, "sshd did not start | it exited with 255: no port", "infrastructure"),
+        (73, "cannot write /run/job", "config"),
+        (75, "worker-1 is lost", "infrastructure"),
+        (77, "worker-1 is not of this job", "config"),
+        (78, "no index", "config"),
+        # A program may use our statuses itself.
+        (75, "rank 3 on worker-1 exited with 75", "job"),
+        (78, "train.py exited with 78", "job"),
+    ],
+)
+def test_whose_it_is(status: int, reason: str, kind: str) -> None:
+    assert classify(status, reason) == kind
+
+
+def test_the_line() -> None:
+    text = line(Outcome(7, 'rank 1 on wörker-1 said "no"\nexited with 7'), "worker-0", "demo", {})
+    assert text == (
+        '{"status": 7, "reason": "rank 1 on w\\u00f6rker-1 said \\"no\\"\\nexited with 7",'
+        ' "node": "worker-0", "job": "demo", "class": "job"}\n'
+    )
+
+
+@pytest.mark.parametrize("character", ["x", "ä", "\U0001f600", "\udcff", "\n"])
+@pytest.mark.parametrize("length", [100, 3900, 4096, 100_000])
+def test_it_is_never_longer_than_kubernetes_takes(character: str, length: int) -> None:
+    text = line(Outcome(75, "lost: " + character * length), "worker-0", "demo", {})
+    assert len(text.encode()) <= 4096
+    fields = json.loads(text)
+    assert (fields["status"], fields["class"]) == (75, "infrastructure")
+    assert length == 100 or len(text) > 3900
+    whole = fields["reason"] == "lost: " + character * length
+    assert whole == (length == 100 or (length == 3900 and character == "x"))
+    assert whole or (fields["reason"].startswith("lost: " + character * 100) and fields["reason"].endswith("..."))
+
+
+def test_secrets_are_not_in_it() -> None:
+    environ = {
+        "HF_TOKEN": "hf_0123456789",
+        "ENTRYPOINT_SECRET": "a-job's-own-secret",
+        "API_KEY": "short",
+        "NAME": "visible1",
+    }
+    reason = "cannot start prog-hf_0123456789: a-job's-own-secret, short, visible1"
+    fields = json.loads(line(Outcome(127, reason), "n", "j", environ))
+    assert fields["reason"] == "cannot start prog-(not shown): (not shown), short, visible1"
