@@ -16,12 +16,22 @@ test:  ## everything that must hold: lint, types, units, real sshd and mpirun, r
 	@scripts/test
 
 .PHONY: lint
-lint:  ## ruff, mypy --strict, shellcheck
+lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 	@scripts/lint
 
 .PHONY: smoke
 smoke:  ## 3 containers of the real image train with Horovod and torch, and end together
 	@scripts/smoke
+
+.PHONY: test-security
+test-security:  ## every point of docs/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
+	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@ENTRYPOINT_SECURITY=all scripts/test tests/security -q --no-header
+
+.PHONY: sbom
+sbom:  ## list what is in both images, as CycloneDX JSON in build/sbom
+	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@scripts/sbom entrypoint-gpu:dev entrypoint-ascend:dev
 
 .PHONY: images
 images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base

@@ -1,0 +1,140 @@
+"""What goes into the images: the toolkit's dependencies by hash, a list of all packages, Dockerfiles that hadolint reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
+
+TREE = Path(__file__).parents[2]
+PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
+BAKE = TREE / "scripts/bake"
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """Package -> version, and how many hashes it has."""
+    text = (BAKE / f"{name}.lock").read_text().replace("\\\n", " ")
+    found = {}
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            words = re.match(r"([a-z0-9._-]+)==(\S+)", line)
+            assert words, line
+            found[words[1]] = (words[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lock", "wanted"),
+    [("toolkit", PROJECT["project"]["dependencies"]), ("build", PROJECT["build-system"]["requires"])],
+)
+def test_the_lock_is_what_pyproject_asks_for(lock: str, wanted: list[str]) -> None:
+    """The images' toolkit is pinned: each package by one version and the hashes of all its files, as pyproject.toml asks."""
+    packages = locked(lock)
+    assert all(hashes for _, hashes in packages.values())
+    for line in wanted:
+        requirement = Requirement(line)
+        assert Version(packages[requirement.name][0]) in requirement.specifier, line
+
+
+def _tampered(folder: Path) -> Path:
+    """A wheel with the name and version that the lock has, and other content."""
+    name = f"invoke-{locked('toolkit')['invoke'][0]}"
+    wheel = folder / f"{name}-py3-none-any.whl"
+    info = f"{name}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("invoke/__init__.py", "print('gotcha')\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: invoke\nVersion: {name.split('-')[1]}\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
+    """A wheel of the right name and version with other content is not installed; control: by its own hash it is."""
+    wheel = _tampered(tmp_path)
+    text = (BAKE / "toolkit.lock").read_text()
+    entry = re.search(r"(?m)^invoke==.*\n(?: +--hash=.*\n)+", text)
+    assert entry
+    own = f"{entry[0].split()[0]} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    tried = {}
+    for name, content in (("ours", entry[0].rstrip("\\\n ") + "\n"), ("control", own)):
+        (tmp_path / name).write_text(content)
+        words = ["--no-index", "--find-links", str(tmp_path), "--only-binary=:all:", "--require-hashes", "--no-deps"]
+        tried[name] = subprocess.run(
+            [sys.executable, "-m", "pip", "install", *words, "--target", str(tmp_path / f"{name}.d"), "-r", tmp_path / name],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert tried["ours"].returncode != 0
+    assert "DO NOT MATCH THE HASHES" in tried["ours"].stderr
+    assert not (tmp_path / "ours.d/invoke").exists()
+    assert tried["control"].returncode == 0, tried["control"].stderr
+
+
+def test_the_image_has_what_is_locked(image: str) -> None:
+    """The toolkit's own Python in both images holds the locked packages in their versions, and nothing else."""
+    script = "import importlib.metadata as m; [print(d.metadata['Name'].lower(), d.version) for d in m.distributions()]"
+    done = subprocess.run(
+        ["docker", "run", "--rm", "--entrypoint", "/opt/entrypoint/bin/python", image, "-I", "-c", script],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    seen = {name.replace("_", "-"): version for name, version in (line.split() for line in done.stdout.splitlines())}
+    del seen["entrypoint"]
+    assert seen == {name: version for name, (version, _) in locked("toolkit").items()}
+
+
+def test_the_sbom_is_whole(image: str) -> None:
+    """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own validator takes."""
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    subprocess.run([sys.executable, TREE / "scripts/sbom", image], check=True, capture_output=True)
+    text = (TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text()
+    validator = JsonStrictValidator(SchemaVersion.V1_5)
+    assert validator.validate_str(text) is None
+    assert validator.validate_str(text.replace('"library"', '"libary"', 1)) is not None  # the control
+    names = {part["name"].lower() for part in json.loads(text)["components"]}
+    assert {"openssh-server", "tini", "openmpi-bin", "libc6", "python3", *locked("toolkit")} - names == set()
+    assert ("torch" in names) == ("gpu" in image)
+
+
+def test_hadolint(tmp_path: Path) -> None:
+    """hadolint has nothing to say of our Dockerfiles but what .hadolint.yaml explains; control: of a careless one it has."""
+    program = Path(sys.executable).with_name("hadolint")
+    if not program.exists():
+        pytest.skip("no hadolint here: there is no wheel of it for this machine")
+    ours = [str(path) for path in (*TREE.glob("Dockerfile.*"), *TREE.glob("examples/*/Dockerfile"))]
+    done = subprocess.run([program, *ours], cwd=TREE, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    (tmp_path / "Dockerfile").write_text("FROM debian:latest\nRUN cd /tmp && sudo apt-get upgrade\nMAINTAINER me\n")
+    careless = subprocess.run([program, tmp_path / "Dockerfile"], cwd=TREE, capture_output=True, text=True, check=False)
+    assert careless.returncode == 1
+    assert {"DL3003", "DL3004", "DL3007", "DL4000"} <= set(re.findall(r"DL\d{4}", careless.stdout))
+
+
+def test_no_image_is_named_without_a_way_to_pin_it() -> None:
+    """Each base image is an argument, so that name@sha256:... can be given; none is written into a FROM."""
+    for path in TREE.glob("Dockerfile.*"):
+        text = path.read_text()
+        stages = set(re.findall(r"(?m)^FROM .* AS (\S+)$", text))
+        sources = re.findall(r"(?m)^FROM (\S+)", text)
+        assert sources
+        for source in sources:
+            assert source in stages or re.fullmatch(r"\$\{(BASE_IMAGE|BUILD_IMAGE|WHEELS)\}", source), (
+                path.name,
+                source,
+            )
