@@ -7,6 +7,7 @@ the job and the key's use, so no two keys of two jobs are the same even with one
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,9 +119,10 @@ def _read(path: str, field: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise NoInputError(
-            f"cannot read {field}", f"{path}: {error.strerror}", "mount it where this user can read it"
-        ) from None
+        do = "mount it where this user can read it"
+        if isinstance(error, PermissionError):
+            do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
+        raise NoInputError(f"cannot read {field}", f"{path}: {error.strerror}", do) from None
 
 
 def _private(key: Ed25519PrivateKey) -> bytes:

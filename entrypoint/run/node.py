@@ -15,6 +15,7 @@ from entrypoint.run import keys as job_keys
 from entrypoint.run import process
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir
+from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
 from entrypoint.run.sshd import Sshd
@@ -37,6 +38,7 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
         process.adopt_orphans()
+        self._reaper = Reaper()
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)
@@ -201,4 +203,5 @@ class Node:
         if self.command is not None:
             await self.command.wait()
         self.ranks.close()
+        self._reaper.close()
         self.run_dir.close()

@@ -246,7 +246,8 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
     (tmp_path / "secret").chmod(0)
     request.getfixturevalue("nobody")
     assert refusal(NoInputError, f"secret_file: {tmp_path}/secret") == (
-        f"cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it",
+        f"cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it, "
+        "uid 65534: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)",
         66,
     )
 

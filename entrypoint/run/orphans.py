@@ -1,0 +1,57 @@
+"""Reaps the orphans that become ours: programs leave processes behind, and those that end would stay as zombies.
+
+Python waits for its own children by their ids, and tini sees no process that a subreaper below it has adopted. So only
+a zombie that nobody waited for between two looks is reaped here: taking one of Python's own would lose its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+_PATIENCE = 2.0  # seconds between two looks; Python's own are waited for within milliseconds
+
+
+class Reaper:
+    """Looks after the children of this process from now on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seen: set[int] = set()
+        self._planned: asyncio.TimerHandle | None = None
+        self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
+
+    def _soon(self) -> None:
+        if self._planned is None:
+            self._planned = self._loop.call_later(_PATIENCE, self._look)
+
+    def _look(self) -> None:
+        self._planned = None
+        zombies = _zombies()
+        for pid in zombies & self._seen:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._seen = zombies - self._seen
+        if self._seen:
+            self._soon()
+
+    def close(self) -> None:
+        self._loop.remove_signal_handler(signal.SIGCHLD)
+        if self._planned is not None:
+            self._planned.cancel()
+
+
+def _zombies() -> set[int]:
+    """Children of this process that have ended and were not waited for."""
+    own, found = os.getpid(), set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                # The name, in parentheses, may hold anything; the state and the parent follow the last one.
+                state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+                if state == "Z" and int(parent) == own:
+                    found.add(int(entry.name))
+    return found
