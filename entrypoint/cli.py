@@ -145,7 +145,12 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
         raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
-    rendered: str = module.render(spec, module.Options(image=args.image, folder=folder, spec_name=name))
+    nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() else None
+    if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
+        seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
+        raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
+    options = module.Options(args.image, folder, name, text or "", nodes, tuple(args.resource))
+    rendered: str = module.render(spec, options)
     if args.out:
         path = Path(args.out)
         _write(path.parent, [File(path.name, rendered, args.target)])
@@ -312,6 +317,8 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("target", choices=registry.names("deploy"))
     _spec_arguments(deploy)
     deploy.add_argument("--image", required=True, help="image with the toolkit in it")
+    deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
+    deploy.add_argument("--resource", action="append", default=[], metavar="NAME=N", help="of each node (Kubernetes)")
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
 
     _ranktable_commands(commands)

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from entrypoint.deploy._options import Options
 from entrypoint.errors import ConfigError
 from entrypoint.model import JobSpec
 from entrypoint.render import render as render_template
 
-
-@dataclass(frozen=True)
-class Options:
-    """What the spec does not say of the machine that runs it."""
-
-    image: str
-    folder: str  # absolute path that holds the spec and the program; mounted read-only at /job
-    spec_name: str  # name of the spec's file in that folder
+__all__ = ["Options", "render"]
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -24,6 +16,7 @@ def render(spec: JobSpec, options: Options) -> str:
     Raises ConfigError when the spec names no hosts.
     """
     hosts = [host.partition("=")[0] for host in spec.hosts]
+    hosts = hosts or [f"worker-{rank}" for rank in range(options.nodes or 0)]
     if not hosts:
         raise ConfigError(
             "a compose file needs the names of the nodes", "the spec has no hosts", "add: hosts: [worker-0, worker-1]"

@@ -1,0 +1,116 @@
+"""A Kubernetes Job of one Pod a node, with stable names: Indexed completion, a headless Service, and a failure policy.
+
+Source: kubernetes.io, "Jobs" (completion mode, Pod failure policy) and "DNS for Services and Pods". Kubernetes 1.31 or
+newer, where the failure policy is stable.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from entrypoint import fields
+from entrypoint.deploy._options import Options
+from entrypoint.errors import ConfigError, RetryError, UsageError
+from entrypoint.model import JobSpec
+from entrypoint.render import Raw
+from entrypoint.render import render as render_template
+
+__all__ = ["Options", "render"]
+
+# What device plugins call a card; another name is an option.
+_CARDS = {"nvidia": "nvidia.com/gpu", "ascend": "huawei.com/Ascend910"}
+_SECRET = "/run/secrets/entrypoint"
+_SPEC = "/etc/entrypoint/job"
+# A node that lost its peers, and one that was told to stop with its job: a new start may do better.
+_RESTARTED = [RetryError.status, 128 + 15]
+_RESTARTS = 3  # of the whole job
+_PROBE = 10  # seconds between two
+_LABEL = 63  # characters that DNS allows
+# The rendered file says these itself.
+_OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
+
+
+def render(spec: JobSpec, options: Options) -> str:
+    """The manifests' text: Service, ConfigMap with the spec, Job. The secret is a Secret that the user makes.
+
+    Raises ConfigError when the number of nodes or cards is unknown or the job's name can't be one here, UsageError when
+    a resource is not NAME=QUANTITY.
+    """
+    nodes = len(spec.hosts) or options.nodes
+    if not nodes:
+        raise ConfigError(
+            "how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
+        )
+    _check_name(spec.name, nodes)
+    hosts = [f"{spec.name}-{index}.{spec.name}" for index in range(nodes)]
+    command = spec.command if spec.source("command").origin == "flag" else ()
+    return render_template(
+        "kubernetes/job.yaml.j2",
+        {
+            "origin": options.spec_name,
+            "name": spec.name,
+            "nodes": nodes,
+            "image": options.image,
+            "settings": [{"name": name, "value": _expanded(value)} for name, value in _settings(spec, hosts).items()],
+            "args": [_expanded(word) for word in ("entrypoint", "run", "--", *command)] if command else [],
+            "spec_text": _block(options.spec_text),
+            "spec_folder": _SPEC,
+            "secret_folder": _SECRET,
+            "port": spec.ssh.port,
+            "limits": _limits(spec, options),
+            "grace": round(spec.timeouts.grace) + 10,
+            "restarted": _RESTARTED,
+            "restarts": _RESTARTS,
+            "probe": _PROBE,
+            # Our own deadline comes first: it says which node is missing.
+            "probes": math.ceil((spec.timeouts.peers + 60) / _PROBE),
+        },
+    )
+
+
+def _check_name(name: str, nodes: int) -> None:
+    last = f"{name}-{nodes - 1}"
+    if not name[0].isalpha():
+        raise ConfigError("a Service's name begins with a letter", f"name: {name}", f"use for example j{name}")
+    if len(last) > _LABEL:
+        seen = f"{last} has {len(last)} characters, DNS allows {_LABEL}"
+        raise ConfigError("the job's name is too long for its Pods' host names", seen, "shorten name")
+
+
+def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
+    """Variables of every Pod: where things are, then what flags and variables said of the job here."""
+    settings = {"ENTRYPOINT_NAME": spec.name}
+    if len(hosts) > 1:
+        settings |= {"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_SECRET_FILE": f"{_SECRET}/secret"}
+    given = {setting.names[0]: setting.value for setting in fields.given(spec)}
+    return settings | {name: value for name, value in given.items() if name not in _OWN}
+
+
+def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
+    """Resources of each Pod: those asked for, and the cards that the spec speaks of."""
+    wrong = [word for word in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", word)]
+    if wrong:
+        raise UsageError("a resource is NAME=QUANTITY", ", ".join(wrong), "write --resource nvidia.com/gpu=8")
+    limits = {name: quantity for name, _, quantity in (word.partition("=") for word in options.resources)}
+    card = _CARDS.get(spec.device or "")
+    if card is None or any("/" in name for name in limits):  # a resource of a device plugin's is named already
+        return limits
+    if spec.slots is None:
+        seen = f"device: {spec.device}, and no slots"
+        raise ConfigError("how many cards has each node?", seen, f"add slots: 8, or --resource {card}=8")
+    return {card: str(spec.slots), **limits}
+
+
+def _expanded(text: str) -> str:
+    """As it must stand in args and variables, where Kubernetes replaces $(NAME) and makes one $ of two."""
+    return text.replace("$", "$$")
+
+
+def _block(text: str) -> str:
+    """The spec as people wrote it, where YAML's block form holds it; else one quoted line."""
+    lines = text.split("\n")
+    plain = all(line.isprintable() and line == line.rstrip() for line in lines)
+    if not plain or not text.strip() or lines[0].startswith(" ") or not text.endswith("\n") or lines[-2] == "":
+        return text
+    return Raw("|\n" + "\n".join(f"    {line}" if line else "" for line in lines[:-1]))

@@ -1,0 +1,145 @@
+"""The rendered Kubernetes Job, run as a kubelet would: a container for each index, with what the manifest gives it."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import clean_environment, until
+from tests.containers import IMAGE, docker, exit_code, logs
+
+SPEC = """\
+name: demo
+launcher: mpirun
+slots: 2
+command: [sh, -c, 'echo "rank $OMPI_COMM_WORLD_RANK on $(hostname)"']
+timeouts: {peers: 40, grace: 5}
+"""
+WAITS = 'echo "rank $OMPI_COMM_WORLD_RANK runs"; exec sleep 600'
+
+
+class Kubelet:
+    """Starts what a Job asks for. Only fields that it understands may be there."""
+
+    def __init__(self, folder: Path, network: str) -> None:
+        self.folder, self.network = folder, network
+        self.containers: list[str] = []
+
+    def apply(self, *command: str) -> None:
+        (self.folder / "job.yaml").write_text(SPEC)
+        words = ["deploy", "kubernetes", "--spec", str(self.folder / "job.yaml"), "--image", IMAGE, "--nodes", "2"]
+        words += ["--", *command] if command else []
+        rendered = subprocess.run(
+            [sys.executable, "-m", "entrypoint", *words],
+            check=True, stdout=subprocess.PIPE, text=True, env=clean_environment(),
+        ).stdout  # fmt: skip
+        self.parts = {each["kind"]: each for each in yaml.safe_load_all(rendered)}
+        self.pod = self.parts["Job"]["spec"]["template"]["spec"]
+        for kind, content in (
+            ("configMap", self.parts["ConfigMap"]["data"]),
+            ("secret", {"secret": secrets.token_hex(32)}),
+        ):
+            (self.folder / kind).mkdir(mode=0o755)
+            for name, text in content.items():
+                (self.folder / kind / name).write_text(text)
+        (self.folder / "secret/secret").chmod(self.volume("secret")["secret"]["defaultMode"])
+
+    def volume(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(each for each in self.pod["volumes"] if each["name"] == name)
+        return found
+
+    def start(self, index: int) -> str:
+        (container,) = self.pod["containers"]
+        job, service = self.parts["Job"]["metadata"]["name"], self.pod["subdomain"]
+        group = self.pod["securityContext"]["fsGroup"]
+        (self.folder / "secret/secret").chmod(0o440)
+        subprocess.run(["chgrp", str(group), self.folder / "secret/secret"], check=True)
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        words = ["--security-opt", "no-new-privileges", "--cap-drop", "ALL", "--group-add", str(group)]
+        words += [
+            "--hostname",
+            f"{job}-{index}",
+            "--network",
+            self.network,
+            "--network-alias",
+            f"{job}-{index}.{service}",
+        ]
+        for each in container["env"]:
+            if "valueFrom" in each:
+                path = each["valueFrom"]["fieldRef"]["fieldPath"]
+                assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+            value = str(index) if "valueFrom" in each else each["value"].replace("$$", "$")
+            words += ["-e", f"{each['name']}={value}"]
+        for mount in container["volumeMounts"]:
+            (kind,) = (kind for kind in self.volume(mount["name"]) if kind != "name")
+            if kind == "emptyDir":
+                words += ["--tmpfs", f"{mount['mountPath']}:size=1g,mode=1777"]
+            else:
+                words += ["-v", f"{self.folder / kind}:{mount['mountPath']}:ro"]
+        log = self.folder / f"termination-{index}"
+        log.touch()
+        log.chmod(0o666)
+        words += ["-v", f"{log}:/dev/termination-log"]
+        args = [word.replace("$$", "$") for word in container.get("args", [])]
+        self.containers.append(docker("run", "-d", *words, container["image"], *args).strip())
+        return self.containers[-1]
+
+    def result(self, index: int) -> dict[str, Any]:
+        line: dict[str, Any] = json.loads((self.folder / f"termination-{index}").read_text())
+        return line
+
+    def probe(self, container: str) -> int:
+        command = self.pod["containers"][0]["startupProbe"]["exec"]["command"]
+        return subprocess.run(["docker", "exec", container, *command], capture_output=True, check=False).returncode
+
+    def said(self) -> str:
+        return "".join(f"---\n{logs(each)}" for each in self.containers)
+
+
+@pytest.fixture
+def kubelet(folder: Path, network: str) -> Iterator[Kubelet]:
+    made = Kubelet(folder, network)
+    yield made
+    if made.containers:
+        docker("rm", "-f", *made.containers, check=False)
+
+
+def test_the_job_runs_with_what_the_manifest_gives_it(kubelet: Kubelet) -> None:
+    kubelet.apply()
+    both = [kubelet.start(1), kubelet.start(0)]
+    docker("wait", *both, timeout=60)
+    assert [exit_code(each) for each in both] == [0, 0], kubelet.said()
+    places = re.findall(r"rank (\d) on (demo-\d)", kubelet.said())
+    assert sorted(places) == [("0", "demo-0"), ("1", "demo-0"), ("2", "demo-1"), ("3", "demo-1")]
+    results = [kubelet.result(index) for index in range(2)]
+    assert [(each["status"], each["class"], each["job"]) for each in results] == [(0, "success", "demo")] * 2
+    assert [each["node"] for each in results] == ["demo-0.demo", "demo-1.demo"]
+
+
+def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> None:
+    """Not ready before all are there, ready after; the survivor of a killed Pod ends with what the policy restarts."""
+    kubelet.apply("sh", "-c", WAITS)
+    leader = kubelet.start(0)
+    until(lambda: "waiting" in logs(leader), 30, "a line of the wait")
+    assert kubelet.probe(leader) == 1
+    worker = kubelet.start(1)
+    until(lambda: kubelet.said().count(" runs\n") == 4, 30, "four ranks")
+    assert [kubelet.probe(each) for each in (leader, worker)] == [0, 0]
+    docker("kill", worker)
+    docker("wait", leader, timeout=30)
+    counted = kubelet.parts["Job"]["spec"]["podFailurePolicy"]["rules"][1]
+    assert counted["action"] == "Count"
+    assert exit_code(leader) in counted["onExitCodes"]["values"]
+    assert exit_code(leader) == 75, kubelet.said()
+    result = kubelet.result(0)
+    assert (result["status"], result["class"]) == (75, "infrastructure")
+    assert "demo-1.demo is lost" in result["reason"]

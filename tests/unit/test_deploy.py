@@ -1,0 +1,125 @@
+"""What `entrypoint deploy` renders: as written down, valid by Kubernetes' own schemas, and whole in itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from entrypoint import spec as specs
+from entrypoint.deploy import compose, kubernetes
+from entrypoint.errors import EntrypointError
+from tests.golden_deploy import CASES, cases, made
+
+
+def name(case: Path) -> str:
+    return str(case.relative_to(CASES))
+
+
+@pytest.mark.parametrize("case", cases(), ids=name)
+def test_golden(case: Path) -> None:
+    assert made(case) == (case / "rendered.yaml").read_text(), (
+        f"{name(case)}: run `make golden` and read the difference"
+    )
+
+
+def manifests(case: str) -> dict[str, dict[str, Any]]:
+    """Kind -> manifest."""
+    texts = (CASES / "kubernetes" / case / "rendered.yaml").read_text()
+    return {each["kind"]: each for each in yaml.safe_load_all(texts)}
+
+
+KUBERNETES = [case.name for case in cases() if case.parent.name == "kubernetes"]
+
+
+# The first where the failure policy is stable, and the newest that the package knows.
+@pytest.mark.parametrize("version", ["1.31.0", "1.37.0"])
+@pytest.mark.parametrize("case", KUBERNETES)
+def test_kubernetes_schema(case: str, version: str) -> None:
+    for manifest in manifests(case).values():
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_the_schema_sees_a_mistake() -> None:
+    """The control."""
+    job = manifests("two")["Job"]
+    job["spec"]["template"]["spec"]["containers"][0]["securityContxt"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(job, "1.31.0", strict=True)
+
+
+@pytest.mark.parametrize("case", KUBERNETES)
+def test_what_belongs_together_is_named_alike(case: str) -> None:
+    parts = manifests(case)
+    job, pod = parts["Job"]["spec"], parts["Job"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert (job["completionMode"], job["parallelism"]) == ("Indexed", job["completions"])
+    # A policy needs Pods that are not restarted in place.
+    assert pod["restartPolicy"] == "Never"
+    codes = [rule["onExitCodes"] for rule in job["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    assert {each["containerName"] for each in codes} == {container["name"]}
+    assert codes[0]["values"] == codes[1]["values"] == [75, 143]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert set(mounts) == {each["name"] for each in pod["volumes"]}
+    assert env["ENTRYPOINT_SPEC"] == f"{mounts['spec']}/{next(iter(parts['ConfigMap']['data']))}"
+    if job["completions"] == 1:
+        assert "Service" not in parts
+        assert not {"ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SECRET_FILE"} & set(env)
+        return
+    service = parts["Service"]
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"] == parts["Job"]["spec"]["template"]["metadata"]["labels"]
+    job_name = parts["Job"]["metadata"]["name"]
+    hosts = [f"{job_name}-{index}.{pod['subdomain']}" for index in range(job["completions"])]
+    assert str(env["ENTRYPOINT_HOSTS"]).split(",") == hosts
+    assert str(env["ENTRYPOINT_SECRET_FILE"]).startswith(f"{mounts['secret']}/")
+
+
+def test_cards_are_asked_for_as_their_plugin_calls_them() -> None:
+    def limits(case: str) -> Any:
+        return manifests(case)["Job"]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+
+    assert limits("two") == {"nvidia.com/gpu": "8", "cpu": "32", "memory": "256Gi"}
+    assert limits("sixty-four") == {"huawei.com/Ascend910B": "8"}
+
+
+def expanded(text: str, env: dict[str, str]) -> str:
+    """As Kubernetes does it (k8s.io/kubernetes/third_party/forked/golang/expansion)."""
+    return re.sub(r"\$(\$|\(([^)]*)\))", lambda m: "$" if m[1] == "$" else env.get(m[2], m[0]), text)
+
+
+def test_no_dollar_is_lost() -> None:
+    job = manifests("odd")["Job"]
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert [expanded(word, {"id": "no", "HOME": "no"}) for word in container["args"]] == [
+        "entrypoint", "run", "--", "sh", "-c", "echo $HOME $(id) $$ 'it''s'", "", "ä\n",
+    ]  # fmt: skip
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    assert expanded(env["ENTRYPOINT_ENV"], {"HOME": "no"}) == '{"PRICE": "5$ $(HOME) $$", "COST": "$(HOME) $$"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "how many Pods should there be? | the spec has no hosts | add --nodes 2, or hosts: with any names"),
+        ("name: 1st", {"nodes": 2}, "a Service's name begins with a letter | name: 1st | use for example j1st"),
+        (f"name: {'j' * 61}", {"nodes": 11}, f"{'j' * 61}-10 has 64 characters, DNS allows 63"),
+        ("device: nvidia", {"nodes": 2}, "how many cards has each node? | device: nvidia, and no slots"),
+        ("", {"nodes": 2, "resources": ("cpu",)}, "a resource is NAME=QUANTITY | cpu | write --resource"),
+    ],
+)
+def test_what_cannot_be_rendered(text: str, options: dict[str, Any], message: str) -> None:
+    spec = specs.load(text, "job.yaml", {}, {})
+    with pytest.raises(EntrypointError, match=re.escape(message)):
+        kubernetes.render(spec, kubernetes.Options(image="image", spec_text=text, **options))
+
+
+def test_compose_can_make_up_names() -> None:
+    spec = specs.load("", "job.yaml", {}, {})
+    text = compose.render(spec, compose.Options(image="image", folder="/job", nodes=2))
+    assert list(yaml.safe_load(text)["services"]) == ["worker-0", "worker-1"]
