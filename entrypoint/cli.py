@@ -18,7 +18,8 @@ from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint import topology as topologies
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
-from entrypoint.model import Facts, File, JobSpec, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Facts, File, Topology
 from entrypoint.show import plan_json, plan_text
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
@@ -93,7 +94,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             return outcome.status
         result.about(topology)
         if len(topology.nodes) > 1:
-            say.name = f"worker-{topology.me}"
+            say.name = topology.this.label
         outcome = result.end(execute(spec, facts, topology, say))
     if outcome.status != 0 or len(topology.nodes) > 1:
         say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
@@ -131,7 +132,7 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     roster = planning.assume_roster(topology, facts)
     files = [File("sshd_config", planning.sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
     for name in registry.names("launchers"):
-        files += registry.load("launchers", name).scripts(spec, topology, roster, origin)
+        files += planning.scripts(name, spec, topology, roster, origin)
     _write(Path(args.out), files)
     for file in files:
         say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")

@@ -1,6 +1,6 @@
 """What each field of the job spec is and takes, read off the model once: for checks, flags, help and documents.
 
-JobSpec (model.py) --fields()--> FieldInfo --checked()--> a value, or a problem in plain words
+JobSpec (jobspec.py) --fields()--> FieldInfo --checked()--> a value, or a problem in plain words
                                            --schema()---> JSON Schema for editors
                                            --markdown()-> docs/spec.md
 """
@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from entrypoint import registry
-from entrypoint.model import JobSpec
+from entrypoint.jobspec import JobSpec
 from entrypoint.secret import is_secret
 from entrypoint.yamlfile import Item, Odd, Report, one_line, quoted
 
@@ -354,7 +354,7 @@ def _type(kind: str, limits: Mapping[str, float]) -> str:
 
 
 _INTRODUCTION = """\
-<!-- Generated from entrypoint/model.py: do not edit, run `make golden` (python -m entrypoint.spec > docs/spec.md). -->
+<!-- Generated from entrypoint/jobspec.py: do not edit, run `make golden`. -->
 # The job spec
 
 One YAML mapping; every field is optional. `entrypoint schema` prints a JSON Schema of it for your editor.

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
+from entrypoint.jobspec import Source
 
 # ---------------------------------------------------------------------------------------------------------------
 # What this container is
@@ -50,6 +50,10 @@ class Site:
     # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what to do. An error
     # only where the spec does not say it either: what the error asks the user to set must cure it.
     unknown: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()  # what each host does ("worker", "ps"), where they do not all do the same
+    ports: tuple[int, ...] = ()  # where the program of each host listens, where the platform gave it one
+    launcher: str | None = None  # what starts the ranks, where the platform was told
+    log_dir: str | None = None  # where the platform collects logs
 
 
 @dataclass(frozen=True)
@@ -60,150 +64,8 @@ class Device:
     count: int  # accelerators in this container; 0 on a CPU node
     origin: str
     env: Mapping[str, str] = field(default_factory=dict)  # defaults for the ranks; anything the user set wins
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# What the user asked for
-
-Origin = Literal["flag", "env", "spec", "platform", "default"]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a value came from: its origin, and the flag, variable or file position itself."""
-
-    origin: Origin
-    where: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.origin} {self.where}".strip()
-
-
-DEFAULT = Source("default")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
-
-
-def _alias(*names: str) -> dict[str, Any]:
-    """Documented variables of other tools that set this field when `ENTRYPOINT_<FIELD>` does not."""
-    return {"x-env": list(names)}
-
-
-def _flag(name: str, short: str = "") -> dict[str, Any]:
-    return {"x-flag": [short, name] if short else [name]}
-
-
-class SshSpec(_Section):
-    """How the nodes of one job reach each other. Not used by a one-node job."""
-
-    port: int = Field(
-        36666, ge=1, le=65535, json_schema_extra={**_flag("--ssh-port"), **_alias("MY_SSHD_PORT", "SSHD_PORT")}
-    )
-    """TCP port of sshd on every node; over 1023 where we do not run as root."""
-    client_key: str | None = Field(None)
-    """Path of a mounted private key that the leader logs in with; needs `ssh.host_key` too."""
-    host_key: str | None = Field(None)
-    """Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too."""
-    known_hosts: str | None = Field(None)
-    """Path of a known_hosts file with every node's host key; all nodes have the same `ssh.host_key` where not given."""
-
-
-class MpiSpec(_Section):
-    """What the mpirun line is made of. Each field has the documented ModelArts variable as a second name."""
-
-    np: int | None = Field(None, ge=1, json_schema_extra=_alias("OPENMPI_NP"))
-    """Ranks in all; slots summed over the nodes where not given."""
-    hostfile: str | None = Field(None, json_schema_extra=_alias("OPENMPI_HOST_FILE_PATH"))
-    """Path of your own hostfile; ours, written after the roll call, where not given."""
-    interface: str | None = Field(None, json_schema_extra=_alias("MY_MPI_BTL_TCP_IF"))
-    """Network interfaces, comma-separated, for MPI's and NCCL's TCP traffic. Only NCCL is told, and only eth0,bond0,
-    where not given."""
-    tune_file: str | None = Field(None, json_schema_extra=_alias("TUNE_ENV_FILE"))
-    """Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment."""
-    bind_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_BIND_ARGS"))
-    """mpirun's binding options; `-bind-to none -map-by slot` where not given."""
-    x_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_X_ARGS"))
-    """mpirun's -x options; the documented NCCL and Horovod ones where not given."""
-    mca_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_MCA_ARGS"))
-    """mpirun's -mca options; the documented ones where not given."""
-    extra_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_EXTRA_ARGS"))
-    """More options for mpirun, split at white space."""
-
-
-class TorchSpec(_Section):
-    """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started."""
-
-    version: str | None = Field(None, pattern=r"^\d+\.\d+(\.\d+)?$")
-    """torch version to render for, such as "2.1"; the installed one, found when the script runs, where not given."""
-    port: int = Field(6060, ge=1, le=65535)
-    """TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method)."""
-    rdzv_backend: Literal["auto", "c10d", "static"] = Field("auto")
-    """Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, else c10d."""
-    max_restarts: int = Field(0, ge=0)
-    """torchrun's own --max-restarts."""
-    extra_args: tuple[str, ...] = Field(())
-    """More options for the launcher, each passed as it is."""
-    rank_args: Literal["auto", "always"] = Field("auto")
-    """When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` on more than one node,
-    `always` on one too."""
-
-
-class TimeoutSpec(_Section):
-    """How long, in seconds, we wait for what."""
-
-    peers: float = Field(600.0, gt=0, json_schema_extra=_flag("--timeout"))
-    """Seconds until every peer must have answered the roll call."""
-    lease: float = Field(15.0, ge=1)
-    """Seconds of silence after which a peer counts as lost."""
-    grace: float = Field(30.0, ge=0)
-    """Seconds between SIGTERM and SIGKILL when the job is stopped."""
-
-
-class JobSpec(_Section):
-    """One training job. Every field is optional: a command alone is a one-node job."""
-
-    name: str = Field("job", pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", json_schema_extra=_flag("--name"))
-    """Name of the job, a DNS label; it also separates the keys of two jobs that share a secret."""
-    command: tuple[str, ...] = Field(())
-    """The training program and its arguments, one list entry each; arguments after `--` replace it."""
-    launcher: str | None = Field(None, json_schema_extra=_flag("--launcher", "-l"))
-    """How ranks are started; mpirun for more than one rank, else plain, where not given."""
-    workdir: str | None = Field(None, json_schema_extra=_flag("--workdir"))
-    """Working directory of the program; the current one where not given."""
-    env: Mapping[str, str] = Field(default_factory=dict)
-    """Variables for the program on every node, on top of each node's own."""
-    platform: str | None = Field(None, json_schema_extra=_flag("--platform"))
-    """Who started the containers; recognised by its variables where not given."""
-    device: str | None = Field(None, json_schema_extra=_flag("--device"))
-    """What the ranks compute on; recognised by its files in /dev where not given."""
-    hosts: tuple[str, ...] = Field((), json_schema_extra=_flag("--hosts"))
-    """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name."""
-    node_rank: int | None = Field(None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")})
-    """Index of this node in `hosts`; found by this container's host name where not given."""
-    slots: int | None = Field(None, ge=1, json_schema_extra={**_flag("--slots"), **_alias("MY_MPI_SLOTS")})
-    """Processes (ranks) on each node; the number of accelerators, or 1, where not given."""
-    secret_file: str | None = Field(None, json_schema_extra=_flag("--secret-file"))
-    """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""
-    run_dir: str | None = Field(None, json_schema_extra=_flag("--run-dir"))
-    """Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given."""
-    ssh: SshSpec = SshSpec()
-    mpi: MpiSpec = MpiSpec()
-    torch: TorchSpec = TorchSpec()
-    timeouts: TimeoutSpec = TimeoutSpec()
-
-    _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)
-    _secret: SecretStr | None = PrivateAttr(default=None)
-
-    def source(self, path: str) -> Source:
-        """Where the value at `path` (such as `ssh.port`) came from."""
-        return self._sources.get(path, DEFAULT)
-
-    @property
-    def secret(self) -> SecretStr | None:
-        """`ENTRYPOINT_SECRET`; never a field, so that it can be neither in a file nor in what is printed."""
-        return self._secret
+    cards: tuple[int, ...] = ()  # number of each accelerator on its machine, where it matters
+    launcher: str | None = None  # what starts the ranks on this hardware, where it is not like others
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -218,6 +80,14 @@ class Node:
     host: str  # name in the hostfile, and in what people read
     slots: int
     address: str | None = None  # fixed address where the user gave one; else DNS says
+    task: str = "worker"  # what it does: "worker", or "ps" for a parameter server
+    index: int = 0  # among the nodes of its task
+    port: int | None = None  # where its program listens, where the platform gave it one
+
+    @property
+    def label(self) -> str:
+        """What people call it, such as `worker-3`."""
+        return f"{self.task}-{self.index}"
 
 
 @dataclass(frozen=True)
@@ -231,6 +101,8 @@ class Topology:
     device: Device
     run_dir: str  # this node's own; another node's may lie elsewhere
     user: str  # who ssh logs in as
+    log_dir: str = ""  # this node's own
+    launcher: str | None = None  # what platform or device ask for
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -273,11 +145,22 @@ class Attendance:
 
 
 @dataclass(frozen=True)
+class Cards:
+    """What the platform's rank table says of this node's accelerators."""
+
+    table: str  # the whole table, as HCCL reads it
+    ranks: tuple[int, ...]  # of this node's processes
+    devices: tuple[int, ...]  # the accelerator of each: its position among the container's, from 0
+    size: int  # ranks in all
+
+
+@dataclass(frozen=True)
 class Roster:
     """Everyone's answer, in rank order. `assumed` where it was made up for a dry run."""
 
     attendances: tuple[Attendance, ...]
     assumed: bool = False
+    cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
 
 
 @dataclass(frozen=True)
@@ -302,18 +185,30 @@ class EnvVar:
 
 
 @dataclass(frozen=True)
+class Program:
+    """One program that this node starts."""
+
+    argv: tuple[str, ...]
+    env: tuple[EnvVar, ...] = ()  # for it alone
+    label: str = ""  # what people call it, and what begins each line it prints, where a node has several
+    log: str = ""  # path of a file that gets what it prints, too
+
+
+@dataclass(frozen=True)
 class Launch:
     """What a launcher answers: how ranks start on this node."""
 
-    argv: tuple[str, ...] | None  # None: ranks are started from elsewhere, this node waits until released
+    programs: tuple[Program, ...] = ()  # none: ranks are started from elsewhere, this node waits until released
     files: tuple[File, ...] = ()
-    env: tuple[EnvVar, ...] = ()  # for argv alone, not for ranks on other nodes
+    folders: tuple[str, ...] = ()  # to be there before a program starts
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
     ranks: int | None = None  # how many of them there will be, on all nodes
-    # Whose exit status is the job's: the leader's command, or the first command of any node that fails.
+    # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
     verdict: Literal["leader", "first-failure"] = "leader"
+    awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
+    needs_rank_table: bool = False  # starts when the platform has written it
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -10,30 +9,28 @@ from typing import Any, cast
 
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
-from entrypoint.model import Attendance, EnvVar, Facts, File, JobSpec, Launch, Plan, Roster, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Attendance, EnvVar, Facts, File, Launch, Plan, Roster, Topology
 from entrypoint.registry import load
 from entrypoint.render import render
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
-# Names that one shell or another keeps for itself: `export` of them fails, is undone or has an effect. bash is the sh
-# of many images, and keeps the most.
-_SHELL_OWNED = {
-    "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
-    "BASH_COMPAT", "BASH_LINENO", "BASH_MONOSECONDS", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_XTRACEFD",
-    "DIRSTACK", "ENV", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "FUNCNEST", "GROUPS", "HISTCMD", "IFS",
-    "LINENO", "OPTIND", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PS4", "RANDOM", "SECONDS", "SHELLOPTS", "SRANDOM",
-    "UID",
-}  # fmt: skip
-_ODD = str(Path(__file__).resolve().parent / "run" / "odd.py")
+_KEEPER = str(Path(__file__).resolve().parent / "run" / "keeper.py")
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
 
 def choose_launcher(spec: JobSpec, topology: Topology) -> ModuleType:
-    """The launcher asked for; else mpirun for more than one rank, and the program alone for one."""
-    return load("launchers", spec.launcher or ("mpirun" if topology.world_size > 1 else "plain"))
+    """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and plain for one."""
+    default = "mpirun" if topology.world_size > 1 else "plain"
+    return load("launchers", spec.launcher or topology.launcher or default)
+
+
+def scripts(name: str, spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+    """What `entrypoint render` writes for a launcher: nothing, where it has no script that others could run."""
+    write = getattr(load("launchers", name), "scripts", None)
+    return cast("tuple[File, ...]", write(spec, topology, roster, origin)) if write else ()
 
 
 def assume_roster(topology: Topology, facts: Facts) -> Roster:
@@ -125,20 +122,22 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
 
 
 def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:
-    values = environment(facts.env, env)
-    plain = {name: value for name, value in values.items() if _NAME.match(name) and name not in _SHELL_OWNED}
-    odd = "".join(f"{name}={value}\0" for name, value in values.items() if name not in plain)
-    context = {
-        "host": topology.this.host,
-        "exports": plain,
-        "through": [facts.python, "-I", "-S", _ODD, f"{topology.run_dir}/odd.env"] if odd else [],
-        "run_dir": topology.run_dir,
-        "workdir": spec.workdir or facts.cwd,
-    }
-    files = [File("rank.sh", render("mpirun/rank.sh.j2", context), "mpirun/rank.sh.j2", mode=0o600, secret=True)]
-    if odd:
-        files.append(File("odd.env", odd, "names that no shell can hold", mode=0o600, secret=True))
-    return files
+    values = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
+    run_dir = topology.run_dir
+    keeper = (
+        *keep(facts), "--run-dir", run_dir, "--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd,
+        "--tail", f"{run_dir}/tail.{{rank}}",
+    )  # fmt: skip
+    text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
+    return [
+        File("rank.env", values, "the environment", mode=0o600, secret=True),
+        File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600),
+    ]
+
+
+def keep(facts: Facts) -> tuple[str, ...]:
+    """The beginning of a command line that has `run/keeper.py` keep a program."""
+    return (facts.python, "-I", "-S", _KEEPER)
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, launcher_logs_in: bool) -> list[File]:

@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from entrypoint.fields import fields
-from entrypoint.model import EnvVar, JobSpec, Plan
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import EnvVar, Plan, Program
 
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
@@ -27,7 +28,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
                 "rank": node.rank,
                 "host": node.host,
                 "slots": node.slots,
-                "role": "leader" if node.rank == 0 else "worker",
+                "role": "leader" if node.rank == 0 else node.task,
             }
             for node in topology.nodes
         ],
@@ -36,11 +37,18 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "roll_call": plan.roll_call,
         "roster_assumed": plan.roster.assumed,
         "verdict": launch.verdict,
-        "command": list(launch.argv) if launch.argv is not None else None,
+        "programs": [
+            {
+                "command": list(program.argv),
+                "env": [_variable(var) for var in program.env],
+                "label": program.label,
+                "log": program.log,
+            }
+            for program in launch.programs
+        ],
         "workdir": plan.workdir,
         "run_dir": topology.run_dir,
         "env": [_variable(var) for var in plan.env],
-        "command_env": [_variable(var) for var in launch.env],
         "files": [
             {"name": file.name, "mode": f"{file.mode:04o}", "origin": file.origin, "secret": file.secret}
             | ({} if file.secret or not file.text else {"text": file.text})
@@ -65,7 +73,9 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
         "node_rank": topology.me,
         "slots": topology.this.slots,
         "run_dir": topology.run_dir,
+        "log_dir": topology.log_dir,
         "workdir": plan.workdir,
+        "tensorflow.ps": sum(node.task == "ps" for node in topology.nodes),
     }
     rows = []
     for field in fields():
@@ -89,7 +99,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     lines = [
         f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
-        f"this node: worker-{topology.me} ({topology.this.host})",
+        f"this node: {topology.this.label} ({topology.this.host})",
     ]
     if count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
@@ -98,14 +108,14 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes
     ]
     lines += ["", "command"]
-    lines.append(
-        f"  {shlex.join(launch.argv)}" if launch.argv is not None else "  none: waits until worker-0 releases it"
-    )
+    if not launch.programs:
+        lines.append("  none: waits until worker-0 releases it")
+    lines += [f"  {shlex.join(program.argv)}{_more(program)}" for program in launch.programs]
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
-    lines += [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in plan.env]
-    if launch.env:
-        lines += ["", "environment of the command alone"]
-        lines += [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in launch.env]
+    lines += _variables(plan.env)
+    for program in launch.programs:
+        if program.env:
+            lines += ["", f"environment of {program.label or 'the command'} alone", *_variables(program.env)]
     if plan.files:
         lines += ["", f"files in {topology.run_dir}"]
         lines += [f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}" for file in plan.files]
@@ -114,6 +124,14 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         f"  {path}: {_plain(value)}  # {origin}" for path, value, origin in _settings(spec, plan) if value is not None
     ]
     return "\n".join(lines) + "\n"
+
+
+def _variables(env: tuple[EnvVar, ...]) -> list[str]:
+    return [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in env]
+
+
+def _more(program: Program) -> str:
+    return f"  # {program.label}, also into {program.log}" if program.label else ""
 
 
 def _plain(value: Any) -> str:

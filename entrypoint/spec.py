@@ -36,7 +36,7 @@ from entrypoint.fields import (
     schema,
     suggestion,
 )
-from entrypoint.model import JobSpec, Origin, Source
+from entrypoint.jobspec import JobSpec, Origin, Source
 from entrypoint.secret import is_secret, weakness
 from entrypoint.yamlfile import Item, Odd, Place, Report, one_line, quoted, text_item
 

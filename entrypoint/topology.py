@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from entrypoint.errors import ConfigError
-from entrypoint.model import DEFAULT, Device, Facts, JobSpec, Node, Site, Source, Topology
+from entrypoint.jobspec import DEFAULT, JobSpec, Source
+from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import check_host
 
 # A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".
@@ -19,13 +20,21 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     hosts = _hosts(spec, facts, site, origins)
     me = _node_rank(spec, facts, site, [host for host, _ in hosts], origins)
     slots = _slots(spec, site, device, origins)
+    tasks = _tasks(spec, site, len(hosts), origins)
+    ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
+    run_dir = _run_dir(spec, facts, origins)
     return Topology(
         job=_job(spec, site, origins),
-        nodes=tuple(Node(rank, host, slots, address) for rank, (host, address) in enumerate(hosts)),
+        nodes=tuple(
+            Node(rank, host, slots, address, tasks[rank], tasks[:rank].count(tasks[rank]), ports[rank])
+            for rank, (host, address) in enumerate(hosts)
+        ),
         me=me,
         platform=site.platform,
         device=device,
-        run_dir=_run_dir(spec, facts, origins),
+        run_dir=run_dir,
+        log_dir=_log_dir(spec, site, run_dir, origins),
+        launcher=_launcher(site, device, origins),
         user=login(facts),
         origins=origins,
     )
@@ -109,6 +118,38 @@ def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]
         return site.slots
     origins["slots"] = Source("default", device.origin)
     return max(device.count, 1)
+
+
+def _tasks(spec: JobSpec, site: Site, count: int, origins: dict[str, Source]) -> tuple[str, ...]:
+    """What each node does: workers, then parameter servers."""
+    servers = spec.tensorflow.ps
+    if servers >= count > 1:
+        raise ConfigError(
+            "no node is left to work",
+            f"tensorflow.ps is {servers}, with {count} hosts",
+            "name the workers first, then the parameter servers",
+        )
+    if servers or spec.hosts or not site.tasks:
+        return ("worker",) * (count - servers) + ("ps",) * servers
+    origins["tensorflow.ps"] = Source("platform", site.origins.get("hosts", site.platform))
+    return site.tasks
+
+
+def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | None:
+    """What platform or device ask for, where the spec says nothing."""
+    if site.launcher:
+        origins["launcher"] = Source("platform", site.origins.get("launcher", site.platform))
+    elif device.launcher:
+        origins["launcher"] = Source("default", f"device {device.kind}")
+    return site.launcher or device.launcher
+
+
+def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]) -> str:
+    if spec.log_dir is None and site.log_dir:
+        origins["log_dir"] = Source("platform", site.origins.get("log_dir", site.platform))
+        return site.log_dir
+    origins["log_dir"] = spec.source("log_dir")
+    return spec.log_dir or f"{run_dir}-log"
 
 
 def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:

@@ -20,7 +20,8 @@ from entrypoint import __version__, registry
 from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint import topology as topologies
-from entrypoint.model import Facts, File, JobSpec, Plan, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import EnvVar, Facts, File, Plan, Topology
 
 CASES = Path(__file__).resolve().parent / "launchers"
 
@@ -61,24 +62,38 @@ def _rendered(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
     roster = planning.assume_roster(topology, facts)
     files = [File("sshd_config", planning.sshd_config(spec, facts, topology, "job.yaml"), "")]
     for name in registry.names("launchers"):
-        files += registry.load("launchers", name).scripts(spec, topology, roster, "job.yaml")
+        files += planning.scripts(name, spec, topology, roster, "job.yaml")
     return files
 
 
 def _texts(files: list[File] | tuple[File, ...]) -> dict[str, str]:
-    """Without the keys, which are no templates, and without our version, which every release changes."""
-    mine = f"entrypoint {__version__}"
-    return {file.name: file.text.replace(mine, "entrypoint VERSION") for file in files if file.text}
+    """Without the keys, which are no templates, without our version, which every release changes, and our own place."""
+    changing = {
+        f"entrypoint {__version__}": "entrypoint VERSION",
+        str(Path(planning.__file__).parent): "/PACKAGE",
+        "\0": "\n",  # rank.env's line end, for a reader
+    }
+    texts = {file.name: file.text for file in files if file.text}
+    for this, that in changing.items():
+        texts = {name: text.replace(this, that) for name, text in texts.items()}
+    return texts
 
 
 def _launch(plan: Plan) -> str:
     launch = plan.launch
     lines = [f"launcher {plan.launcher}, roll call {plan.roll_call}, verdict {launch.verdict}, in {plan.workdir}"]
-    lines.append(shlex.join(launch.argv) if launch.argv is not None else "no command: ranks are started from worker-0")
-    lines += [f"rank    {var.name}={shlex.quote(var.value)}" + "  (default)" * var.default for var in plan.env]
-    lines += [f"command {var.name}={shlex.quote(var.value)}" + "  (default)" * var.default for var in launch.env]
+    lines += ["no command: ranks are started from worker-0"] * (not launch.programs)
+    lines += [f"rank    {_variable(var)}" for var in plan.env]
+    for program in launch.programs:
+        lines.append(f"run     {shlex.join(program.argv)}")
+        lines += [f"        prefix {program.label}, log {program.log}"] * bool(program.label)
+        lines += [f"        {_variable(var)}" for var in program.env]
     lines += [f"file    {file.mode:04o} {file.name}" for file in plan.files]
     return "\n".join(lines) + "\n"
+
+
+def _variable(var: EnvVar) -> str:
+    return f"{var.name}={shlex.quote(var.value)}" + "  (default)" * var.default
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def device(facts: Facts) -> Device:
         origin = f"{_VISIBLE}={given} of {origin}"
         if len(visible) < len(given.split(",")):
             origin += f", of which CANN reads {len(visible)}"
-    return Device(kind="ascend", count=len(visible), origin=origin, env=_ENV)
+    return Device("ascend", len(visible), origin, env=_ENV, cards=visible, launcher="ascend")
 
 
 def cards(facts: Facts) -> tuple[int, ...]:

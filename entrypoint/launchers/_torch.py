@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from entrypoint.errors import Problem, SpecError
-from entrypoint.model import EnvVar, File, JobSpec, Launch, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
@@ -24,12 +25,8 @@ _RESERVED = {
 
 def launch(spec: JobSpec, topology: Topology, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
     """The script on every node. `own` are settings that only this launcher's script has."""
-    return Launch(
-        argv=("bash", f"{topology.run_dir}/{script.name}", *spec.command),
-        files=(script,),
-        env=(*_settings(spec, topology), *own),
-        verdict="first-failure",
-    )
+    program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
+    return Launch((program,), files=(script,), verdict="first-failure")
 
 
 def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int) -> File:

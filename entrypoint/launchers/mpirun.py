@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from entrypoint.fields import Given, given
-from entrypoint.model import EnvVar, File, JobSpec, Launch, Roster, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
 
@@ -13,15 +14,15 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
     many = len(topology.nodes) > 1
     if not topology.is_leader:
-        return Launch(argv=None, needs_ssh=many, wraps_ranks=True)
+        return Launch(needs_ssh=many, wraps_ranks=True)
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
     script = File("run_mpi.sh", script_text(spec, topology, roster), "mpirun/run_mpi.sh.j2", mode=0o700)
+    argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return Launch(
-        argv=("bash", f"{topology.run_dir}/{script.name}", *spec.command),
+        programs=(Program(argv, _settings(spec, topology, roster)),),
         files=(hostfile, script),
-        env=_settings(spec, topology, roster),
         needs_ssh=many,
         wraps_ranks=True,
         ranks=ranks(spec, roster),

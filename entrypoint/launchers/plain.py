@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from entrypoint.model import File, JobSpec, Launch, Roster, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Launch, Program, Roster, Topology
 
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """The command as it is."""
-    return Launch(argv=spec.command, verdict="first-failure")
-
-
-def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
-    """Nothing to render: the command is the job."""
-    return ()
+    return Launch((Program(spec.command),), verdict="first-failure")

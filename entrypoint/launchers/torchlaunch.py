@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import _torch
-from entrypoint.model import File, JobSpec, Launch, Roster, Topology
+from entrypoint.model import File, Launch, Roster, Topology
 
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:

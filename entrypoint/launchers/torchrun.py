@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers import _torch
-from entrypoint.model import DEFAULT, EnvVar, File, JobSpec, Launch, Roster, Topology
+from entrypoint.model import EnvVar, File, Launch, Roster, Topology
 
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from entrypoint import plan
 from entrypoint.errors import EntrypointError
-from entrypoint.model import Facts, JobSpec, Outcome, Plan, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Facts, Outcome, Plan, Topology
 from entrypoint.run import hooks, keys, preflight, process
 from entrypoint.run.progress import Say
 
@@ -29,9 +30,8 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     for words in preflight.check(draft):
         say(f"warning: {words}")
     if draft.roll_call == "none" and draft.launcher == "plain":
-        argv = draft.launch.argv
-        assert argv is not None
-        return process.replace(argv, plan.environment(facts.env, draft.env), draft.workdir)
+        (program,) = draft.launch.programs
+        return process.replace(program.argv, plan.environment(facts.env, draft.env), draft.workdir)
     return asyncio.run(_boot(spec, facts, draft, say))
 
 

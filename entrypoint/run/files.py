@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
@@ -86,6 +86,16 @@ class RunDir:
                     os.unlink(entry.path)
             self.path.rmdir()
         os.close(self._lock)
+
+
+def make_folders(paths: Iterable[str]) -> None:
+    """Make directories that outlive the job, such as for logs.
+
+    Raises CantCreateError when one can't be made.
+    """
+    for path in paths:
+        with _explained(Path(path)):
+            Path(path).mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager

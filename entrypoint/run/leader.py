@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +16,7 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
-from entrypoint.run.node import KILL_MARGIN, Node
+from entrypoint.run.node import KILL_MARGIN, Failure, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall, Session
@@ -24,7 +26,9 @@ _SETTLE = 0.5
 # Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
 # own status, which may be heard later, and is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
-_KILLED = {128 + 9, 128 + 15}  # what ranks that were ended by the launcher report
+_PASS_ON = 0.3  # seconds for the launcher to pass on what ranks said last
+# What says least about the cause comes last: a launcher ends ranks by TERM; KILL is seldom its own doing.
+_BLAME = {128 + signal.SIGTERM: 3, _VAGUE: 2, 128 + signal.SIGKILL: 1}
 
 
 class Leader(Node):
@@ -33,10 +37,9 @@ class Leader(Node):
     async def run(self) -> Outcome:
         """The whole job, from this node's start to its end."""
         self._call: RollCall | None = None
-        self._failed_ranks: list[tuple[int, int, str]] = []  # rank, status, host; in the order heard
-        self._failed_nodes: list[tuple[int, str]] = []  # status, reason; in the order heard
+        self._failures: list[tuple[Failure, str]] = []  # with the host; in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
-        self._waiting_for_end = set(range(len(self.topology.nodes)))
+        self._waiting_for_end: set[int] = set()  # nodes whose end is the job's
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         try:
             self.background(self._boot())
@@ -53,11 +56,13 @@ class Leader(Node):
         if self.draft.roll_call != "none":
             await self.open_door(self.draft)
             roster = await self._call_roll()
-        self._plan = plan.build(self.spec, self.facts, self.topology, roster)
-        self.write(self._plan.files)
+        launch = plan.build(self.spec, self.facts, self.topology, roster).launch
+        self._ranks = launch.ranks
+        awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
+        self._waiting_for_end = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         for session in self._sessions().values():
             session.send("start")
-        await self.start_command(self._plan)
+        await self.start(roster)
 
     async def _call_roll(self) -> Roster:
         assert self.keys is not None
@@ -142,26 +147,28 @@ class Leader(Node):
     def _on_message(self, session: Session, message: dict[str, Any]) -> None:
         kind, host = message["kind"], session.node.host
         if kind == "rank":
-            self._heard_of_rank(message["event"], message["rank"], message["value"], host)
+            self._heard_of_rank(message["event"], message["rank"], message["value"], host, message["tail"])
         elif kind == "ended":
-            self._node_ended(session.node.rank, message["status"], f"{message['reason']} on {host}")
+            end = Failure(message["status"], message["reason"], tuple(message["tail"]))
+            self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
         elif kind in ("stopped", "leaving"):
             self._said[session.node.rank, kind].set()
 
-    def on_rank(self, event: str, rank: int, value: int) -> None:
-        self._heard_of_rank(event, rank, value, self.topology.this.host)
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
+        self._heard_of_rank(event, rank, value, self.topology.this.host, tail)
 
-    def _heard_of_rank(self, event: str, rank: int, value: int, host: str) -> None:
+    def _heard_of_rank(self, event: str, rank: int, value: int, host: str, tail: Sequence[str]) -> None:
         if event == "start":
             self._placed[rank] = host
-            if len(self._placed) == self._plan.launch.ranks:
+            if len(self._placed) == self._ranks:
                 self._check_placement()
         elif value != 0:
-            self._failed_ranks.append((rank, value, host))
-            if len(self._failed_ranks) == 1:
-                asyncio.get_running_loop().call_later(_SETTLE, self._rank_failed)
+            what = f"rank {rank} on {host}"
+            self._failures.append((Failure(value, process.ended(what, value), tuple(tail)), what))
+            if len(self._failures) == 1:
+                asyncio.get_running_loop().call_later(_SETTLE, self._blame)
 
     def _check_placement(self) -> None:
         """A job that quietly runs on fewer nodes than asked must not be called well."""
@@ -178,35 +185,40 @@ class Leader(Node):
                 f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile",
             )
 
-    def _rank_failed(self) -> None:
-        """The first that failed by itself; ranks that the launcher ended in consequence are no cause."""
-        causes = [failure for failure in self._failed_ranks if failure[1] not in _KILLED] or self._failed_ranks
-        rank, status, host = causes[0]
-        self.decide(status, process.ended(f"rank {rank} on {host}", status))
-
-    def on_command_end(self, status: int, reason: str) -> None:
-        if self._plan.launch.verdict == "leader" or not self._sessions():
-            if self._failed_ranks:
-                self._rank_failed()
-            self.decide(status, reason)
+    def on_program_end(self, end: Failure, last: bool) -> None:
+        if self.draft.launch.verdict == "first-failure":
+            self._node_ended(self.topology.me, end, last)
+        elif self._failures:
+            self._blame()
         else:
-            self._node_ended(0, status, f"{reason} on {self.topology.this.host}")
+            self.decide(end.status, end.reason)
 
-    def _node_ended(self, rank: int, status: int, reason: str) -> None:
-        self._waiting_for_end.discard(rank)
-        if status != 0:
-            self._failed_nodes.append((status, reason))
-        if status == _VAGUE and self._waiting_for_end:
-            asyncio.get_running_loop().call_later(_VAGUE_SETTLE, self._node_failed)
-        elif status != 0 or (self._failed_nodes and not self._waiting_for_end):
-            self._node_failed()
+    def _node_ended(self, rank: int, end: Failure, last: bool) -> None:
+        """A program of a node ended; where it failed, a status that says little waits for one that says more."""
+        host = self.topology.nodes[rank].host
+        reason = f"{end.reason} on {host}" if self._sessions() else end.reason
+        if last:
+            self._waiting_for_end.discard(rank)
+        if end.status != 0:
+            self._failures.append((replace(end, reason=reason), host))
+        more = bool(self._waiting_for_end) or not last
+        if end.status == _VAGUE and more:
+            asyncio.get_running_loop().call_later(_VAGUE_SETTLE, self._blame)
+        elif self._failures and (end.status != 0 or not more):
+            self._blame()
         elif not self._waiting_for_end:
-            self.decide(status, reason)
+            self.decide(end.status, reason)
 
-    def _node_failed(self) -> None:
-        """The first whose status says more than that something went wrong, else the first."""
-        causes = [failure for failure in self._failed_nodes if failure[0] != _VAGUE] or self._failed_nodes
-        self.decide(*causes[0])
+    def _blame(self) -> None:
+        """The first of those that failed by themselves is the cause, and its last words are worth a look."""
+        if self.verdict.done():
+            return
+        failure, what = min(self._failures, key=lambda each: _BLAME.get(each[0].status, 0))
+        if failure.tail:
+            self.say(f"last {_count(len(failure.tail), 'line')} of {what}:")
+            for line in failure.tail:
+                self.say(f"  | {line}")
+        self.decide(failure.status, failure.reason)
 
     def on_signal(self, signum: int) -> None:
         self.decide(128 + signum, process.ended("the job", 128 + signum))
@@ -216,8 +228,7 @@ class Leader(Node):
     async def _end(self, outcome: Outcome) -> None:
         """Stop what still runs, everywhere at once, then let every node go with the result."""
         grace = self.spec.timeouts.grace
-        running = self.command is not None and self.command.returncode is None
-        if running or outcome.status != 0:
+        if self._running or outcome.status != 0 or self.draft.launch.awaited is not None:
             for session in self._sessions().values():
                 session.send("stop", grace=0 if self.impatient.is_set() else grace)
             hurry = asyncio.create_task(self._hurry())
@@ -225,6 +236,10 @@ class Leader(Node):
             await self.stop_programs(grace)
             await stopped
             hurry.cancel()
+            # What the ranks said last is on its way through the launcher's daemons, which are not told to end.
+            await asyncio.wait(
+                [asyncio.create_task(each.wait()) for each in self._started] or [stopped], timeout=_PASS_ON
+            )
         for session in self._sessions().values():
             session.send("release", status=outcome.status, reason=outcome.reason)
         # Heard, and not only sent: what a dying connection still holds may be dropped.

@@ -6,15 +6,18 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.model import Facts, File, JobSpec, Outcome, Plan
-from entrypoint.plan import environment
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Facts, File, Outcome, Plan, Roster
+from entrypoint.plan import build, environment, keep
 from entrypoint.run import keys as job_keys
-from entrypoint.run import process
+from entrypoint.run import process, rank_table
 from entrypoint.run.attend import Attendant
-from entrypoint.run.files import RunDir
+from entrypoint.run.files import RunDir, make_folders
 from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
@@ -22,6 +25,29 @@ from entrypoint.run.sshd import Sshd
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
+
+
+_LAST = 20  # lines of a program that failed, which are shown
+_LINE = 1000  # characters of each of them
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a program ended: its status, that in words, and the last lines it printed."""
+
+    status: int
+    reason: str
+    tail: tuple[str, ...] = ()
+
+
+def last_lines(tail: Path) -> tuple[str, ...]:
+    """What a program that failed said last, as its keeper wrote it down; nothing where it did not."""
+    try:
+        text = tail.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(line[:_LINE] for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
 
 
 class Node:
@@ -34,7 +60,8 @@ class Node:
         loop.set_exception_handler(self._defect)
         self.verdict: asyncio.Future[Outcome] = loop.create_future()
         self.impatient = asyncio.Event()  # a second signal: skip the rest of the grace
-        self.command: asyncio.subprocess.Process | None = None
+        self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or what keeps them
+        self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
         process.adopt_orphans()
@@ -43,7 +70,7 @@ class Node:
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)
         self.run_dir = RunDir(topology.run_dir)
-        self.ranks = Ranks(self.run_dir.pipe("ranks"), self.on_rank)
+        self.ranks = Ranks(self.run_dir, self._on_report)
         self.attendant: Attendant | None = None
         self.sshd: Sshd | None = None
         self.keys: job_keys.Keys | None = None
@@ -65,8 +92,8 @@ class Node:
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failed(context.get("exception") or RuntimeError(context["message"]))
 
-    def on_rank(self, event: str, rank: int, value: int) -> None:
-        """A rank of this node started (value: pid) or ended (value: status)."""
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
+        """A rank of this node started (value: pid) or ended (value: status; tail: what it said last, if it failed)."""
         raise NotImplementedError
 
     def on_signal(self, signum: int) -> None:
@@ -133,29 +160,68 @@ class Node:
             if file.text:
                 self.run_dir.write(file.name, file.text, file.mode)
 
-    async def start_command(self, plan: Plan) -> None:
-        """Start this node's command, if it has one; its end goes to `on_command_end`."""
+    async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
+        """Start this node's programs, where it has any, once all that they need is there."""
+        if self.draft.launch.needs_rank_table:
+            cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
+            roster = replace(roster, cards=cards)
+        plan = build(self.spec, self.facts, self.topology, roster, leader_env)
+        self.write(plan.files)
+        make_folders(plan.launch.folders)
         self.run_dir.ready()
-        argv = plan.launch.argv
-        if argv is None or self.verdict.done():
-            return
+        for number, _ in enumerate(plan.launch.programs):
+            if self.verdict.done():
+                return
+            await self._start(plan, number)
+
+    async def _start(self, plan: Plan, number: int) -> None:
+        program = plan.launch.programs[number]
+        argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
+        if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
+            run_dir = str(self.run_dir.path)
+            options = [
+                "--run-dir",
+                run_dir,
+                "--number",
+                str(number),
+                "--linger",
+                "yes",
+                "--tail",
+                f"{run_dir}/tail.{number}",
+            ]
+            if program.label:
+                options += ["--label", f"[{program.label}] ", "--log", program.log]
+            argv = (*keep(self.facts), *options, "--", *argv)
+        self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
         try:
-            self.command = await process.start(argv, self._command_env(plan), plan.workdir)
+            process.check(program.argv, env, plan.workdir)
+            started = await process.start(argv, env, plan.workdir)
         except OSError as error:
-            outcome = process.cannot_start(argv, error)
-            self.on_command_end(outcome.status, outcome.reason)
+            outcome = process.cannot_start(program.argv, error)
+            self._ended(number, Failure(outcome.status, outcome.reason))
             return
-        self.background(self._wait_for_command(self.command, argv[0] if plan.launcher == "plain" else plan.launcher))
+        self._started.append(started)
+        if plan.launch.wraps_ranks:
+            self.background(self._wait_for(started, number))
 
-    def _command_env(self, plan: Plan) -> Mapping[str, str]:
-        return environment(self.facts.env, (*plan.env, *plan.launch.env))
+    async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int) -> None:
+        status = process.exit_status(await launcher.wait())
+        self._ended(number, Failure(status, process.ended(self._running[number], status)))
 
-    async def _wait_for_command(self, command: asyncio.subprocess.Process, name: str) -> None:
-        status = process.exit_status(await command.wait())
-        self.on_command_end(status, process.ended(name, status))
+    def _on_report(self, event: str, number: int, value: int) -> None:
+        """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
+        tail = last_lines(self.run_dir.path / f"tail.{number}") if event == "end" and value else ()
+        if self.draft.launch.wraps_ranks:
+            self.on_rank(event, number, value, tail)
+        elif event == "end":
+            self._ended(number, Failure(value, process.ended(self._running[number], value), tail))
 
-    def on_command_end(self, status: int, reason: str) -> None:
-        """This node's command ended."""
+    def _ended(self, number: int, end: Failure) -> None:
+        del self._running[number]
+        self.on_program_end(end, not self._running)
+
+    def on_program_end(self, end: Failure, last: bool) -> None:
+        """A program of this node ended; `last` where no other runs any more."""
         raise NotImplementedError
 
     async def stop_programs(self, grace: float) -> None:
@@ -166,10 +232,11 @@ class Node:
         if self.draft.launch.wraps_ranks:
             self.ranks.signal(signal.SIGTERM)
             gone = asyncio.create_task(self.ranks.gone())
-        elif self.command is not None and self.command.returncode is None:
-            below = set(process.descendants(self.command.pid))
-            process.kill_group(self.command.pid, signal.SIGTERM)
-            gone = asyncio.create_task(self._command_gone(self.command, below))
+        elif groups := [program.pid for program in self._started if program.returncode is None]:
+            below = {pid for group in groups for pid in process.descendants(group)}
+            for group in groups:
+                process.kill_group(group, signal.SIGTERM)
+            gone = asyncio.create_task(self._programs_gone(groups, below))
         else:
             return
         hurry = asyncio.create_task(self._hurried())
@@ -178,13 +245,14 @@ class Node:
         hurry.cancel()
         self.ranks.signal(signal.SIGKILL)
 
-    async def _command_gone(self, command: asyncio.subprocess.Process, below: set[int]) -> None:
-        """Return when the command is gone and all that it had started: they may need the grace more than it does."""
-        await command.wait()
-        # Its own process group was told to stop; what has another one, a launcher tells, if it is one and did.
+    async def _programs_gone(self, groups: list[int], below: set[int]) -> None:
+        """Return when the programs are gone and all that they had started: what needs the grace may be the latter."""
+        await self.ranks.gone()
+        # Their own process groups were told to stop; what has another one, a launcher tells, if it is one and did.
         left = below & set(process.descendants(os.getpid()))  # orphans are ours
-        process.kill(process.outside_group(left, command.pid), signal.SIGTERM)
+        process.kill(process.outside_groups(left, groups), signal.SIGTERM)
         await process.gone(left)
+        await process.gone(groups)  # they stay until the last words are passed on
 
     async def _hurried(self) -> None:
         await self.impatient.wait()
@@ -200,8 +268,8 @@ class Node:
         process.sweep()
         if self.sshd is not None:
             await self.sshd.ended()
-        if self.command is not None:
-            await self.command.wait()
+        for program in self._started:
+            await program.wait()
         self.ranks.close()
         self._reaper.close()
         self.run_dir.close()

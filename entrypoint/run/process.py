@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
@@ -55,15 +55,22 @@ def mortal(argv: Sequence[str]) -> list[str]:
     return [*_DIES_WITH_US, *argv] if shutil.which(_DIES_WITH_US[0]) else list(argv)
 
 
+def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    """Raise the OSError that starting this program would: what starts it for us could only say so in its own words."""
+    if not os.path.isdir(cwd):
+        kind = errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT
+        raise OSError(kind, os.strerror(kind), cwd)
+    program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
+    if shutil.which(program, path=env.get("PATH")) is None:
+        kind = errno.EACCES if os.path.exists(program) else errno.ENOENT
+        raise OSError(kind, os.strerror(kind), argv[0])
+
+
 async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
     Raises OSError when it is not there or cannot be executed.
     """
-    program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
-    if shutil.which(program, path=env.get("PATH")) is None:
-        kind = errno.EACCES if os.path.exists(program) else errno.ENOENT
-        raise OSError(kind, os.strerror(kind), argv[0])
     return await asyncio.create_subprocess_exec(*mortal(argv), env=env, cwd=cwd, start_new_session=True)
 
 
@@ -112,12 +119,12 @@ def kill_group(pid: int, signum: int) -> None:
             os.kill(pid, signum)
 
 
-def outside_group(pids: Iterable[int], group: int) -> list[int]:
-    """Those of the processes that are in another process group."""
+def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:
+    """Those of the processes that are in none of these process groups."""
     found = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(pid) != group:
+            if os.getpgid(pid) not in groups:
                 found.append(pid)
     return found
 

@@ -1,7 +1,7 @@
 """The ranks of this node, as their wrappers tell of them: who started, who ended how, who is still there.
 
-The wrapper (templates/mpirun/rank.sh.j2) writes one line at the start and one at the end of a rank into a named pipe.
-A wrapper that was killed writes no last line, so its process is watched too.
+The wrapper (keeper.py) writes one line at the start and one at the end of a rank into a named pipe. A wrapper that was
+killed writes no last line, so its process is watched too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable
 
 from entrypoint.run import process
+from entrypoint.run.files import RunDir
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
 
@@ -20,14 +21,15 @@ Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and 
 class Ranks:
     """Listens on the pipe and keeps the ranks that are alive."""
 
-    def __init__(self, pipe: int, report: Report) -> None:
-        self._pipe, self._report = pipe, report
+    def __init__(self, run_dir: RunDir, report: Report) -> None:
+        self._run_dir, self._report = run_dir, report
+        self._pipe = run_dir.pipe("ranks")
         self._alive: dict[int, int] = {}  # rank -> pid of its wrapper
         self._watches: dict[int, int] = {}  # rank -> pidfd
         self._buffer = b""
         self._gone = asyncio.Event()
         self._gone.set()
-        asyncio.get_running_loop().add_reader(pipe, self._read)
+        asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):

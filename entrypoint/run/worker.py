@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from entrypoint import __version__, plan
+from entrypoint import __version__
 from entrypoint.errors import ConfigError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process
-from entrypoint.run.node import Node
+from entrypoint.run.node import Failure, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
 
@@ -89,7 +90,7 @@ class Worker(Node):
         elif kind == "start":
             self._called.set()
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
-            self.background(self.start_command(self._plan))
+            self.background(self.start(self.draft.roster, self._leader_env))
         elif kind == "ping":
             self._say_to_leader("pong")
         elif kind == "stop":
@@ -103,7 +104,7 @@ class Worker(Node):
             self.decide(message["status"], message["reason"])
 
     def _role(self) -> str:
-        return "this node's ranks are started from there" if self._plan.launch.argv is None else "starting"
+        return "starting" if self.draft.launch.programs else "this node's ranks are started from there"
 
     def _answer(self, hello: dict[str, Any]) -> None:
         wrong = self._disagreement(hello)
@@ -112,8 +113,7 @@ class Worker(Node):
             self.decide(ConfigError.status, " | ".join(wrong))
             return
         self._lease = hello["lease"]
-        self._plan = plan.build(self.spec, self.facts, self.topology, self.draft.roster, hello["env"])
-        self.write(self._plan.files)
+        self._leader_env = hello["env"]
         self._say_to_leader(
             "facts", slots=self.topology.this.slots, mpi=self.facts.mpi, toolkit=__version__, clock=time.time()
         )
@@ -139,11 +139,11 @@ class Worker(Node):
 
     # -- what happens here
 
-    def on_rank(self, event: str, rank: int, value: int) -> None:
-        self._say_to_leader("rank", event=event, rank=rank, value=value)
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
+        self._say_to_leader("rank", event=event, rank=rank, value=value, tail=tail)
 
-    def on_command_end(self, status: int, reason: str) -> None:
-        self._say_to_leader("ended", status=status, reason=reason)
+    def on_program_end(self, end: Failure, last: bool) -> None:
+        self._say_to_leader("ended", **asdict(end), last=last)
 
     def on_sshd_died(self, what: str) -> None:
         self._tell_or_decide(OsError.status, what)

@@ -44,7 +44,7 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     assert words[words.index("-np") + 1] == str(leader["world_size"]) == "6"
     entries = docker("exec", containers["worker-0"], "cat", f"{mpirun}/environ").split("\0")
     environment = dict(entry.split("=", 1) for entry in entries if entry)
-    for variable in leader["env"] + leader["command_env"]:
+    for variable in leader["env"] + leader["programs"][0]["env"]:
         if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
             assert environment[variable["name"]] == variable["value"], variable["name"]
-    assert [plans[host]["command"] for host in ("worker-1", "worker-2")] == [None, None]
+    assert [plans[host]["programs"] for host in ("worker-1", "worker-2")] == [[], []]

@@ -168,12 +168,12 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
         for entry in (launcher / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
         if entry
     )
-    for variable in planned[0]["env"] + planned[0]["command_env"]:
+    for variable in planned[0]["env"] + planned[0]["programs"][0]["env"]:
         if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
             assert environment[variable["name"]] == variable["value"], variable["name"]
     line = (launcher / "cmdline").read_bytes().decode().split("\0")
     assert line[-len(command) - 1 : -1] == command
-    assert planned[1]["command"] is None
+    assert planned[1]["programs"] == []
     (job.folder / "go").touch()
     assert job.ends() == {0: 0, 1: 0}, job.both()
 

@@ -204,7 +204,7 @@ def test_a_worker_that_comes_again_before_the_roll_call_is_complete_is_taken(clu
     job = cluster(3, slots=1)
     job.start(0, "sh", "-c", "echo node $NODE")
     job.start(1, "sh", "-c", "echo node $NODE")
-    until(lambda: (job.run_dir(1) / "rank.sh").exists(), 15, "node-1 called")
+    until(lambda: "waiting for 1 of 2 peers: node-2" in job.err(0), 15, "node-1 answered")
     job.signal(1, signal.SIGKILL)
     job.processes.pop(1).wait()
     job.start(1, "sh", "-c", "echo node $NODE", env={"ENTRYPOINT_RUN_DIR": str(job.folder / "again")})

@@ -152,7 +152,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
         ).stdout
     )  # fmt: skip
     script = next(file["text"] for file in plan["files"] if file["name"] == "run_mpi.sh")
-    settings = {var["name"]: var["value"] for var in (*plan["env"], *plan["command_env"])}
+    settings = {var["name"]: var["value"] for var in (*plan["env"], *plan["programs"][0]["env"])}
     process = bench.popen(["bash", "-c", script, "run_mpi.sh", "prog", "an arg"], {**settings, "FAKE_EXIT": "0"})
     assert process.wait(20) == 0, bench.err
     assert bench.record()["argv"] == [

@@ -183,11 +183,11 @@ def test_plan_as_json(cwd: Path) -> None:
         {"rank": 0, "host": "worker-0", "slots": 1, "role": "leader"},
         {"rank": 1, "host": "worker-1", "slots": 1, "role": "worker"},
     ]
-    assert (plan["this_node"], plan["world_size"], plan["command"], plan["roll_call"]) == (1, 2, None, "required")
+    assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == (1, 2, [], "required")
     assert plan["roster_assumed"] is True
     assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
     secret = {file["name"] for file in plan["files"] if file["secret"]}
-    assert secret == {"rank.sh", "host_key"}
+    assert secret == {"rank.env", "host_key"}
     assert [file["name"] for file in plan["files"] if file["secret"] and "text" in file] == []
 
 

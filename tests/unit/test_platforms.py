@@ -31,7 +31,8 @@ def test_case(name: str, folder: Path) -> None:
 
 
 def as_site(name: str, hostname: str, fields: dict[str, Any]) -> Site:
-    fields["hosts"] = tuple(fields.get("hosts", ()))
+    for many in ("hosts", "tasks", "ports"):
+        fields[many] = tuple(fields.get(many, ()))
     fields["unknown"] = {field: tuple(error) for field, error in fields.get("unknown", {}).items()}
     return Site(platform=name, hostname=hostname, **fields)
 

@@ -23,9 +23,9 @@ def line(text: str, command: str) -> str:
     spec = load(f"launcher: pytorch\n{text}\ncommand: {shlex.split(command)}", "job.yaml", {}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
     launch = planning.build(spec, FACTS, topology, planning.assume_roster(topology, FACTS)).launch
-    assert launch.argv is not None
     assert launch.verdict == "first-failure"
-    return shlex.join(launch.argv)
+    (program,) = launch.programs
+    return shlex.join(program.argv)
 
 
 @pytest.mark.parametrize(

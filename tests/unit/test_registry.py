@@ -50,7 +50,7 @@ def test_names_are_the_folder(kind: str) -> None:
     [
         ("platforms", ["matches", "site"]),
         ("devices", ["matches", "device"]),
-        ("launchers", ["plan", "scripts"]),
+        ("launchers", ["plan"]),
         ("deploy", ["render"]),
     ],
 )

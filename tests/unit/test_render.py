@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError
 from entrypoint.render import quote_compose, quote_sh, quote_ssh, quote_word, quote_yaml, render
-from entrypoint.run import odd as odd_py
+from entrypoint.run import keeper
 
 AWKWARD = [
     *("", " ", "-n", "--", "-e x", "it's", 'say "hi"', "a\nb\n", "\r", "\t"),
@@ -66,20 +66,26 @@ def test_shell_words(folder: Path, shell: str, locale: str, words: list[str]) ->
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@given(texts=st.lists(values, min_size=1, max_size=12), odd=values, arguments=st.lists(values, min_size=1, max_size=6))
-@example(texts=AWKWARD, odd="it's\n$x", arguments=AWKWARD)
+@given(texts=st.lists(values, min_size=1, max_size=12), arguments=st.lists(values, min_size=1, max_size=6))
+@example(texts=AWKWARD, arguments=AWKWARD)
 @slow
-def test_rank_wrapper(folder: Path, shell: str, texts: list[str], odd: str, arguments: list[str]) -> None:
+def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: list[str]) -> None:
     """The real rank.sh, sourced as run_mpi.sh does it: environment and arguments of the program are the given ones."""
-    exports = {f"V{number}": text for number, text in enumerate(texts)}
+    given = {f"V.{number}": text for number, text in enumerate(texts)}
+    (folder / "rank.env").write_bytes(b"".join(os.fsencode(f"{name}={text}\0") for name, text in given.items()))
     context = {
         "host": "h\nexport EVIL=1\rexport EVIL=1\u2028export EVIL=1\x85export EVIL=1",
-        "exports": exports,
-        "through": [sys.executable, "-I", "-S", odd_py.__file__, str(folder / "odd.env")],
-        "run_dir": str(folder),
-        "workdir": str(folder),
+        "keeper": [
+            sys.executable,
+            "-I",
+            "-S",
+            keeper.__file__,
+            "--env",
+            str(folder / "rank.env"),
+            "--cwd",
+            str(folder),
+        ],
     }
-    (folder / "odd.env").write_bytes(b"odd.name=" + os.fsencode(odd) + b"\0")
     wrapper = folder / "rank.sh"
     wrapper.write_text(render("mpirun/rank.sh.j2", context), "utf-8", "surrogateescape")
     env = {"PATH": os.environ["PATH"], "WRAPPER": str(wrapper)}
@@ -89,8 +95,7 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], odd: str, argu
     assert (shown.returncode, shown.stderr, said.returncode, said.stderr) == (0, b"", 0, b"")
     got = dict(pair.split(b"=", 1) for pair in shown.stdout.split(b"\0") if pair)
     assert b"EVIL" not in got
-    assert got[b"odd.name"] == os.fsencode(odd)
-    assert {name: got[name.encode()] for name in exports} == {name: os.fsencode(text) for name, text in exports.items()}
+    assert {name: got[name.encode()] for name in given} == {name: os.fsencode(text) for name, text in given.items()}
     assert said.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in arguments]
 
 

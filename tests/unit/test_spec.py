@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from entrypoint import registry, spec
 from entrypoint.errors import SpecError
-from entrypoint.model import JobSpec, Source
+from entrypoint.jobspec import JobSpec, Source
 from entrypoint.spec import Override, check_host, fields, load, schema
 
 ROOT = Path(__file__).parents[2]
@@ -338,6 +338,8 @@ TEXTS = {
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
     "torch.rank_args": ("always", "always"),
+    "tensorflow.chief": ("worker-0", "worker-0"),
+    "ascend.rank_table": ("none", "none"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
 }
 OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}

@@ -9,7 +9,8 @@ import pytest
 
 from entrypoint import registry, topology
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Device, Facts, JobSpec, Node, Site, Source, Topology
+from entrypoint.jobspec import JobSpec, Source
+from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import Override, load
 
 LOCAL = Site("local")

@@ -18,8 +18,9 @@ import pytest
 
 from entrypoint import spec as specs
 from entrypoint.errors import SpecError
+from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers import torchlaunch, torchrun
-from entrypoint.model import Device, JobSpec, Launch, Node, Roster, Source, Topology
+from entrypoint.model import Device, Launch, Node, Roster, Topology
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Roster(())
@@ -358,13 +359,13 @@ def test_other_options_pass(bench: Bench) -> None:
 
 
 def settings(launch: Launch) -> dict[str, str]:
-    return {var.name: var.value for var in launch.env}
+    return {var.name: var.value for var in launch.programs[0].env}
 
 
 def test_plan_of_a_node() -> None:
     spec = job("command: [python, train.py, 'a b']\nname: job-7\ntorch: {port: 7000}\n")
     launch = torchrun.plan(spec, topology(me=1), NOBODY)
-    assert launch.argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
+    assert launch.programs[0].argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
     assert (launch.verdict, launch.needs_ssh) == ("first-failure", False)
     assert [file.name for file in launch.files] == ["torchrun.sh"]
     assert settings(launch) == {

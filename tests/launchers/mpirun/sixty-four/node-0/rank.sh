@@ -1,17 +1,3 @@
 # Rendered by entrypoint VERSION for node node-0. Sourced by `sh -c`, once for each rank that runs here.
-# It gives the rank this node's own environment, byte for byte, runs it, and tells this node's entrypoint how it ended.
-kept() { case " ${ENTRYPOINT_KEEP:-} " in *" $1 "*) ;; *) return 1 ;; esac; }
-kept PATH || export PATH=/usr/local/bin:/usr/bin
-kept ENTRYPOINT_NODE_RANK || export ENTRYPOINT_NODE_RANK=0
-kept ENTRYPOINT_RUN_DIR || export ENTRYPOINT_RUN_DIR=/tmp/entrypoint-1000-36666
-entrypoint_rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}
-entrypoint_run=/tmp/entrypoint-1000-36666
-# Opened for both ways, a pipe that nobody reads any more can't block the rank.
-printf 'start %s %s\n' "$entrypoint_rank" "$$" 1<>"$entrypoint_run/ranks"
-unset ENTRYPOINT_KEEP
-# The program gets the group's signals itself; this shell only waits, so that it can say how the program ended.
-trap : TERM INT HUP USR1 USR2
-cd /work && "$@"
-entrypoint_status=$?
-printf 'end %s %s\n' "$entrypoint_rank" "$entrypoint_status" 1<>"$entrypoint_run/ranks"
-exit "$entrypoint_status"
+# It gives the rank this node's own environment, byte for byte, and tells this node's entrypoint how it ended.
+exec python3 -I -S /PACKAGE/run/keeper.py --run-dir /tmp/entrypoint-1000-36666 --env /tmp/entrypoint-1000-36666/rank.env --cwd /work --tail '/tmp/entrypoint-1000-36666/tail.{rank}' -- "$@"

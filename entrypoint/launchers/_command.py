@@ -1,0 +1,71 @@
+"""The job's command as words: where its own arguments begin, and what a launcher puts there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from entrypoint.errors import Problem, SpecError
+from entrypoint.jobspec import JobSpec
+
+_PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
+_SHELL = re.compile(r"(.*/)?(ba|da)?sh")
+_VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of their word, or the next word
+
+
+def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command; a script alone is for Python, as it is for torchrun."""
+    return ("python", *command) if command[0].endswith(".py") else command
+
+
+def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:
+    """The spec's command with these options right after the script.
+
+    `settled` names the fields that each option's value comes from. Raises SpecError when the command has one already.
+    """
+    command = with_python(spec.command)
+    after = _after_script(command)
+    _check(spec, added, settled, command[after:])
+    words = [word for name, value in added.items() for word in (f"--{name}", value)]
+    return (*command[:after], *words, *command[after:])
+
+
+def _after_script(command: Sequence[str]) -> int:
+    """How many words come before the program's own arguments: an interpreter, its options, and what it runs."""
+    if _PYTHON.fullmatch(command[0]):
+        valued, ends = _VALUED["python"], "mc"
+    elif _SHELL.fullmatch(command[0]):
+        valued, ends = _VALUED["shell"], ""
+    else:
+        return 1
+    at = 1
+    while at < len(command):
+        word = command[at]
+        at += 1
+        if word == "--":
+            return min(at + 1, len(command))
+        if word == "-" or not word.startswith(("-", "+")):
+            return at
+        if word == "--check-hash-based-pycs":
+            at += 1
+        if word.startswith("--"):
+            continue
+        for place, letter in enumerate(word[1:], start=2):
+            if letter in ends:  # -m and -c: what they name is the program
+                return min(at + (place == len(word)), len(command))
+            if letter in valued:
+                at += place == len(word)
+                break
+    return len(command)
+
+
+def _check(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str], arguments: Sequence[str]) -> None:
+    where, problems = spec.source("command").where, []
+    for word in arguments:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        if word.startswith("--") and name in added:
+            what = f"--{name} is added by the launcher"
+            do = f"remove it; its value comes from {settled[name]}"
+            problems.append(Problem(where, "command", what, f"`{word[:60]}`", do))
+    if problems:
+        raise SpecError(problems)

@@ -1,0 +1,62 @@
+"""Ascend NPUs as ModelArts boots them: the program once for each card, told by variables which card and rank it is.
+
+Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variables, log names and log folders these are.
+"""
+
+from __future__ import annotations
+
+from entrypoint.jobspec import DEFAULT, JobSpec
+from entrypoint.launchers._command import with_python
+from entrypoint.model import Cards, EnvVar, File, Launch, Program, Roster, Topology
+
+_TABLE = "jobstart_hccl.json"
+
+
+def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+    """One process a card, on every node; ranks and cards come from the rank table where there is one."""
+    waits = spec.ascend.rank_table == "wait"
+    cards = roster.cards or _assumed(topology, roster)
+    name = topology.origins.get("name", DEFAULT)
+    job = EnvVar("JOB_ID", topology.job, str(name), default=True)
+    table = EnvVar("RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0")
+    logs = f"{topology.log_dir}/{topology.job}"
+    programs, folders = [], [topology.log_dir]
+    for rank, device in zip(cards.ranks, cards.devices, strict=True):
+        process_log = f"{logs}/ascend/process_log/rank_{rank}"
+        folders.append(process_log)
+        origin = "the rank table" if waits else "hosts and slots"
+        own = {
+            "RANK_ID": str(rank),
+            "RANK_SIZE": str(cards.size),
+            "DEVICE_ID": str(device),
+            "ASCEND_DEVICE_ID": str(device),
+        }
+        programs.append(
+            Program(
+                with_python(spec.command),
+                env=(
+                    *(EnvVar(variable, value, origin) for variable, value in own.items()),
+                    *((table,) if waits else ()),
+                    job,
+                    EnvVar("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir", default=True),
+                ),
+                label=f"rank {rank}",
+                log=f"{logs}-proc-rank-{rank}-device-{device}.txt",
+            )
+        )
+    return Launch(
+        programs=tuple(programs),
+        # A regular file: torch_npu takes no link, and what platforms mount is one.
+        files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
+        folders=tuple(folders),
+        verdict="first-failure",
+        needs_rank_table=waits,
+    )
+
+
+def _assumed(topology: Topology, roster: Roster) -> Cards:
+    """Ranks counted node by node: before the rank table is there, and where there is none."""
+    before = sum(attendance.slots for attendance in roster.attendances[: topology.me])
+    slots = topology.this.slots
+    size = sum(attendance.slots for attendance in roster.attendances)
+    return Cards("", tuple(range(before, before + slots)), tuple(range(slots)), size)

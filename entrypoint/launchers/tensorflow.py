@@ -1,0 +1,69 @@
+"""TensorFlow's parameter servers and workers: the program once a node, told by flags and TF_CONFIG what the others do.
+
+Sources: ModelArts' TensorFlow boot (the four flags), TensorFlow's "Distributed training", TF_CONFIG.
+"""
+
+from __future__ import annotations
+
+import json
+
+from entrypoint.jobspec import JobSpec
+from entrypoint.launchers._command import with_options, with_python
+from entrypoint.model import EnvVar, Launch, Node, Program, Roster, Topology
+
+_SETTLED = {"task_index": "node_rank", "ps_hosts": "hosts", "worker_hosts": "hosts", "job_name": "tensorflow.ps"}
+
+
+def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+    """The command on every node. Parameter servers never end by themselves: they are released with the workers' result.
+
+    Raises SpecError when the command has one of the flags already.
+    """
+    if len(topology.nodes) == 1:
+        return Launch((Program(with_python(spec.command)),), verdict="first-failure")
+    servers = any(node.task == "ps" for node in topology.nodes)
+    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is.
+    flags = _flags(spec, topology) if servers else {}
+    origin = str(topology.origins.get("hosts", ""))
+    config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
+    return Launch(
+        (Program(with_options(spec, flags, _SETTLED), (config,)),),
+        verdict="first-failure",
+        awaited=(0,)
+        if spec.tensorflow.chief != "none"
+        else tuple(node.rank for node in topology.nodes if node.task != "ps"),
+    )
+
+
+def _flags(spec: JobSpec, topology: Topology) -> dict[str, str]:
+    this = topology.this
+    return {
+        "task_index": str(this.index),
+        "ps_hosts": ",".join(_addresses(spec, topology, "ps")),
+        "worker_hosts": ",".join(_addresses(spec, topology, "worker")),
+        "job_name": this.task,
+    }
+
+
+def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
+    this = topology.this
+    cluster = {task: _addresses(spec, topology, task) for task in ("worker", "ps")}
+    task, index = this.task, this.index
+    if spec.tensorflow.chief != "none":
+        first, *others = cluster["worker"]
+        cluster = {"chief": [first], "worker": others, "ps": cluster["ps"]}
+        if task == "worker":
+            task, index = ("chief", 0) if index == 0 else ("worker", index - 1)
+    return {
+        "cluster": {name: hosts for name, hosts in cluster.items() if hosts},
+        "task": {"type": task, "index": index},
+    }
+
+
+def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
+    return [_address(node, node.port or spec.tensorflow.port) for node in topology.nodes if node.task == task]
+
+
+def _address(node: Node, port: int) -> str:
+    host = node.address or node.host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,222 @@
+"""Keeps one program: gives it its environment, passes on what it prints, remembers the last of it, tells how it ended.
+
+Run as a file, alone and isolated, once for each rank and each program of a node: `python keeper.py OPTIONS -- PROGRAM`
+
+    --cwd      directory to start the program in
+    --run-dir  tell the entrypoint there, through the pipe `ranks`, of the program's start and end
+    --number   by this number; the MPI rank's where not given
+    --linger   yes: after the program's end, stay for what it left running until that closes its output
+    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
+    --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
+    --label    begin every line that the program prints with this
+    --log      file that gets what the program prints, too
+
+Its status is the program's, 128+n where signal n ended it, 126 or 127 where it could not be started. It starts in a few
+milliseconds, so it imports what is built in and little else.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
+import os
+import select
+import sys
+
+_TAIL = 16384  # bytes kept; the reader takes the last lines of them
+_CHUNK = 65536
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_KILL = 9
+# The program gets its process group's signals itself; this process only waits, to say how the program ended.
+_IGNORED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
+
+
+class Stream:
+    """One of the program's two output streams on its way to ours."""
+
+    def __init__(self, source: int, target: int, label: bytes, copies: list[bytearray], log: int | None) -> None:
+        self.source, self._target, self._label, self._copies, self._log = source, target, label, copies, log
+        self._rest = b""  # a line that has not ended yet
+        os.set_blocking(source, False)
+
+    def read(self) -> bytes | None:
+        """Pass on what is there: b"" at the stream's end, None where there is nothing just now."""
+        try:
+            data = os.read(self.source, _CHUNK)
+        except BlockingIOError:
+            return None
+        for copy in self._copies:
+            copy += data
+            del copy[:-_TAIL]
+        if self._log is not None:
+            _write(self._log, data)
+        if not self._label:
+            _write(self._target, data)
+        else:
+            # A progress bar's lines end in a carriage return.
+            *lines, self._rest = (self._rest + data).replace(b"\r", b"\r\n").split(b"\n")
+            if lines:
+                _write(self._target, b"".join(self._labelled(line) for line in lines))
+        return data
+
+    def _labelled(self, line: bytes) -> bytes:
+        return self._label + (line if line.endswith(b"\r") else line + b"\n")
+
+    def drain(self) -> None:
+        """Pass on all that is there; what the program left running may hold the stream open."""
+        while self.read():
+            pass
+
+    def close(self) -> None:
+        """Pass on what is left without a line end."""
+        if self._rest:
+            _write(self._target, self._label + self._rest + b"\n")
+
+
+def _write(target: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(target, data) :]
+    except OSError:
+        pass  # nobody reads it, or the disk is full: no reason to end the program
+
+
+def main(argv: list[str]) -> int:
+    """Run the program of this command line, and return its status."""
+    end = argv.index("--")
+    options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
+    rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
+    pipe = os.path.join(options["--run-dir"], "ranks") if "--run-dir" in options else None
+    _forget_coercion()
+    if "--env" in options:
+        _load(options["--env"])
+    if pipe:
+        _tell(pipe, f"start {rank} {os.getpid()}\n")
+    tail = bytearray()
+    status, streams = _run(program, options, [tail])
+    for stream in streams:
+        stream.drain()
+    if status and "--tail" in options:
+        _save(options["--tail"].replace("{rank}", rank), tail)
+    if pipe:
+        _tell(pipe, f"end {rank} {status}\n")
+    if "--linger" in options:
+        _pass_on(streams)
+    for stream in streams:
+        stream.close()
+    return status
+
+
+def _forget_coercion() -> None:
+    """In a C locale Python sets LC_CTYPE for all that it starts (PEP 538); the program gets what was given."""
+    try:
+        with open("/proc/self/environ", "rb") as given:
+            if b"\0LC_CTYPE=" in b"\0" + given.read():
+                return
+    except OSError:
+        return
+    os.environ.pop("LC_CTYPE", None)
+
+
+def _load(file: str) -> None:
+    """This node's own environment; what mpirun's -x set by value (`ENTRYPOINT_KEEP` names it) stays."""
+    keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
+    with open(file, "rb") as entries:
+        for entry in entries.read().split(b"\0")[:-1]:
+            name, _, value = entry.partition(b"=")
+            if os.fsdecode(name) not in keep:
+                os.environb[name] = value
+
+
+def _tell(pipe: str, line: str) -> None:
+    try:
+        # Opened for both ways, a pipe that nobody reads any more can't block the rank.
+        fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        os.write(fd, line.encode())
+        os.close(fd)
+    except OSError:
+        pass  # the entrypoint is gone, and this process soon
+
+
+def _save(file: str, tail: bytearray) -> None:
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return
+    _write(fd, bytes(tail))
+    os.close(fd)
+
+
+def _run(program: list[str], options: dict[str, str], copies: list[bytearray]) -> tuple[int, list[Stream]]:
+    """The program's status, and its streams, which what it left running may still write to."""
+    label = os.fsencode(options.get("--label", ""))
+    log = None
+    if "--log" in options:
+        log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    # A terminal stays the program's own, unless its lines get a label.
+    passed = {fd: fd for fd in (1, 2) if label or log is not None or not os.isatty(fd)}
+    if len(passed) == 2 and os.path.sameopenfile(1, 2):
+        passed = {1: 1, 2: 1}  # one pipe for both keeps their order
+    pipes = {fd: os.pipe2(os.O_CLOEXEC) for fd in set(passed.values())}
+    woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    child = os.fork()
+    if child == 0:
+        _become(program, options.get("--cwd"), {fd: pipes[to][1] for fd, to in passed.items()})
+    # Not before the fork: a signal that comes now ends both, and none can be taken by this process alone.
+    _signal.set_wakeup_fd(waker)
+    for signum in (*_IGNORED, _signal.SIGCHLD):
+        _signal.signal(signum, _nothing)
+    streams = []
+    for fd, (ours, theirs) in pipes.items():
+        os.close(theirs)
+        streams.append(Stream(ours, fd, label, copies, log))
+    return _pass_on(streams, child, woken), streams
+
+
+def _pass_on(streams: list[Stream], child: int = 0, woken: int = -1) -> int:
+    """Pass on what comes until this child has ended, whose status it gives; without one, until the streams have."""
+    by_source = {stream.source: stream for stream in streams}
+    poll = select.poll()
+    for source in (*by_source, *([woken] if child else [])):
+        poll.register(source, select.POLLIN)
+    while child or by_source:
+        if child:
+            ended, wait = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
+        for fd, _ in poll.poll():
+            if fd == woken:
+                os.read(woken, 512)
+            elif by_source[fd].read() == b"":
+                poll.unregister(fd)
+                del by_source[fd]
+    return 0
+
+
+def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> None:
+    status = 126
+    try:
+        import ctypes
+
+        # Whoever kills this process can't leave the program behind.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)
+        for fd, pipe in outputs.items():
+            os.dup2(pipe, fd)
+        for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(signum, _signal.SIG_DFL)
+        if cwd:
+            os.chdir(cwd)
+        os.execvp(program[0], program)
+    except OSError as error:
+        status = 127 if isinstance(error, FileNotFoundError) else 126
+        _write(2, f"cannot start {program[0]}: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+    finally:
+        os._exit(status)
+
+
+def _nothing(signum: int, frame: object) -> None:
+    """Only to be woken by the signal."""
+
+
+if __name__ == "__main__":
+    # Ends at once: taking a Python apart costs each rank milliseconds for nothing.
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Waits for the rank table that the platform writes while the containers start, and finds this node's part of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from entrypoint import ranktable
+from entrypoint.errors import ConfigError
+from entrypoint.model import Cards, Facts, Topology
+from entrypoint.run.progress import Say, Waiting
+
+_LOOK = 0.5  # seconds between two looks: where a file is mounted, its change sends no event that holds for all mounts
+
+
+async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Cards:
+    """This node's cards, once the table is complete: absent, empty, half-written and initializing ones may become so.
+
+    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that no waiting will mend.
+    """
+    waiting = Waiting(say, limit, "")
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    try:
+        while True:
+            path = ranktable.path_from(facts.env, os.path.isdir)
+            try:
+                return _cards(ranktable.parse(_read(path), path), facts, topology, say)
+            except ranktable.NotReady as error:
+                if waiting.elapsed() >= limit:
+                    raise
+                waiting.update(f"rank table {path}", error.reason)
+            await asyncio.wait({never}, timeout=_LOOK)
+    finally:
+        waiting.close()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise ranktable.NotReady(path, "it is not there yet") from None
+    except OSError as error:
+        raise ranktable.NotReady(path, (error.strerror or str(error)).lower()) from None
+
+
+def _cards(table: ranktable.RankTable, facts: Facts, topology: Topology, say: Say) -> Cards:
+    there = ranktable.nodes(table)
+    if len(there) != len(topology.nodes):
+        raise ConfigError(
+            f"rank table {table.where} is of another job than this",
+            f"it has {len(there)} nodes, this job {len(topology.nodes)}",
+            "see that the platform has written it anew, or mend ENTRYPOINT_HOSTS",
+        )
+    server = ranktable.own(table, ranktable.names(facts))
+    odd = ranktable.check_devices(server, topology.device.cards)
+    if odd:
+        say(odd)
+    return Cards(
+        table=ranktable.to_v1(table),
+        ranks=tuple(card.rank_id for card in server.devices),
+        devices=ranktable.logical_ids(server, topology.device.cards),
+        size=table.rank_size,
+    )
