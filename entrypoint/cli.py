@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from entrypoint import __version__, errors, registry
+from entrypoint import __version__, errors, registry, secret
 from entrypoint import fields as spec_fields
 from entrypoint import plan as planning
 from entrypoint import spec as specs
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         say(f"a defect of ours: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
         if os.environ.get(_TRACE):
-            traceback.print_exc()
+            print(secret.scrubbed(traceback.format_exc(), os.environ), end="", file=sys.stderr)
         return EXIT_SOFTWARE
 
 
@@ -74,7 +74,7 @@ class Speaker:
 
     def __call__(self, text: str) -> None:
         prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
-        print(prefix, text, file=sys.stderr, flush=True)
+        print(prefix, secret.scrubbed(text, os.environ), file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
 def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
     ours = any(name.startswith(spec_fields.PREFIX) for name in _environ())
-    return ours or bool(spec_fields.given(spec)) or topology.platform != "local"
+    return ours or bool(spec_fields.given(spec) or spec_fields.kept_back(spec)) or topology.platform != "local"
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:
@@ -134,6 +134,8 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     for name in registry.names("launchers"):
         files += planning.scripts(name, spec, topology, roster, origin)
     _write(Path(args.out), files)
+    if left := spec_fields.kept_back(spec):
+        say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
     for file in files:
         say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0
@@ -242,13 +244,12 @@ def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
 
 
 def _write(folder: Path, files: Sequence[File]) -> None:
+    from entrypoint.run.files import put
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
-            temporary = folder / f".{file.name}.new"
-            temporary.write_text(file.text, encoding="utf-8", errors="surrogateescape")
-            temporary.chmod(file.mode)
-            temporary.replace(folder / file.name)
+            put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
         raise CantCreateError(
             f"cannot write into {folder}", error.strerror or str(error), "give --out a writable place"
@@ -266,7 +267,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         do = "put -- before the program: -- python train.py" if "unrecognized arguments" in message else ""
-        raise UsageError(message, "", do or f"try: {self.prog} --help")
+        raise UsageError(" ".join(secret.masked_words(message.split(" "))), "", do or f"try: {self.prog} --help")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # after --help and --version
         _flush()

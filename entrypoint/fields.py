@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from entrypoint import registry
+from entrypoint import registry, secret
 from entrypoint.jobspec import JobSpec
 from entrypoint.secret import is_secret
 from entrypoint.yamlfile import Item, Odd, Report, one_line, quoted
@@ -90,23 +90,33 @@ class Given:
 
 
 def given(spec: JobSpec) -> tuple[Given, ...]:
-    """What a user gave by flag, variable or spec file, so that a script can give it again where it runs.
+    """What a user gave, so that a script can give it again: not this node's index, no secret; the spec as its file."""
+    return _shared(spec)[0]
 
-    A node's own (its index) is left out; what the file said is given as the file.
-    """
+
+def kept_back(spec: JobSpec) -> list[str]:
+    """The secrets that `given` leaves out, by name: others may read a script."""
+    return _shared(spec)[1]
+
+
+def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
     out: list[Given] = []
     files: set[str] = set()
+    kept: list[str] = []
     for field in fields():
         source = spec.source(field.path)
         if source.origin == "spec":
             files.add(source.where.rsplit(":", 2)[0])
         elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
-            value: Any = spec
-            for part in field.path.split("."):
-                value = getattr(value, part)
-            text = json.dumps(dict(value) if field.kind == "mapping" else value)
-            out.append(Given((field.env, *field.aliases), value if isinstance(value, str) else text))
-    return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out)
+            value: Any = functools.reduce(getattr, field.path.split("."), spec)
+            if field.kind == "mapping":
+                kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]
+                value = {name: entry for name, entry in value.items() if not is_secret(name)}
+            if isinstance(value, str) and secret.masked(value) != value:
+                kept.append(field.path)
+            elif value != {}:
+                out.append(Given((field.env, *field.aliases), value if isinstance(value, str) else json.dumps(value)))
+    return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out), kept
 
 
 def schema() -> dict[str, Any]:
@@ -310,10 +320,6 @@ _CHECKS: dict[str, Callable[[str], tuple[str, str] | None]] = {
     "run_dir": _run_dir,
 }
 """Field -> what is wrong with a value and what to do, or None."""
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# What the model says
 
 
 def _fields_of(model: type[BaseModel], prefix: str) -> Iterator[FieldInfo]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 HIDDEN = "(not shown)"
 MIN_BYTES = 16  # fewer can be guessed
+_SURE = 8  # characters; a shorter value may be an ordinary word
 _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer once in two million
 
 # Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them. S3_SECRET_ACCESS_KEY and the like are
@@ -47,6 +48,14 @@ def masked_words(words: Sequence[str]) -> list[str]:
         else:
             out.append(_IN_URL.sub(rf"\1:{HIDDEN}@", _ASSIGNED.sub(rf"\1{HIDDEN}", word)))
     return out
+
+
+def scrubbed(text: str, env: Mapping[str, str]) -> str:
+    """A text without the values of the environment's secrets, whatever brought them there: the last guard."""
+    values = {value for name, value in env.items() if is_secret(name) and len(value) >= _SURE}
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
 
 
 def weakness(secret: bytes) -> tuple[str, str] | None:

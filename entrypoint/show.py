@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from typing import Any
 
+from entrypoint import secret
 from entrypoint.fields import fields
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Plan, Program
 
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
-    """The plan as JSON; texts of secret files are left out."""
-    return json.dumps(_values(spec, plan), indent=2) + "\n"
+    """The plan as JSON; secrets, and texts of secret files, are left out."""
+    return json.dumps(_values(spec, _shown(plan)), indent=2) + "\n"
 
 
 def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
@@ -58,6 +60,22 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _shown(value: Any) -> Any:
+    """The plan, or a part of it, as others may read it: no value of a variable, an option or a URL that is secret."""
+    if isinstance(value, EnvVar) and secret.is_secret(value.name):
+        return dataclasses.replace(value, value=secret.HIDDEN)
+    if isinstance(value, str):
+        return secret.masked(value)
+    if isinstance(value, (list, tuple)):
+        if all(isinstance(entry, str) for entry in value):
+            return type(value)(secret.masked_words(value))
+        return type(value)(map(_shown, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {part.name: _shown(getattr(value, part.name)) for part in dataclasses.fields(value)}
+        return dataclasses.replace(value, **parts)
+    return value
+
+
 def _variable(var: EnvVar) -> dict[str, Any]:
     return {"name": var.name, "value": var.value, "origin": var.origin}
 
@@ -86,13 +104,18 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
             value = getattr(value, part)
         origin = topology.origins.get(field.path) or spec.source(field.path)
         rows.append(
-            (field.path, settled.get(field.path, list(value) if isinstance(value, tuple) else value), str(origin))
+            (
+                field.path,
+                settled.get(field.path, _shown(list(value) if isinstance(value, tuple) else value)),
+                str(origin),
+            )
         )
     return rows
 
 
 def plan_text(spec: JobSpec, plan: Plan) -> str:
     """The plan for a reader: topology, command, environment, files, settings."""
+    plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
     count = len(topology.nodes)
     size = topology.world_size

@@ -14,6 +14,16 @@ from entrypoint.errors import CantCreateError, ConfigError
 READY = b"ready\n"  # the lock's text once the job has started on this node
 
 
+def put(path: Path, data: bytes, mode: int) -> None:
+    """Write a file whole: right in mode from the first byte, and through no link that somebody may have left there."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+        os.fchmod(file.fileno(), mode)  # whatever the umask took away
+        file.write(data)
+    temporary.replace(path)
+
+
 class RunDir:
     """A directory that this user alone can enter, held by one entrypoint at a time."""
 
@@ -62,13 +72,8 @@ class RunDir:
         Raises CantCreateError when the disk is full or read-only.
         """
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-        temporary = self.path / f".{name}.new"
         with _explained(self.path / name):
-            temporary.unlink(missing_ok=True)
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
-                os.fchmod(file.fileno(), mode)  # whatever the umask took away
-                file.write(data)
-            temporary.replace(self.path / name)
+            put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
         """A named pipe, opened so that it never blocks and never ends; the caller closes it."""

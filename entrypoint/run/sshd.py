@@ -14,6 +14,7 @@ from entrypoint.errors import ConfigError, OsError
 from entrypoint.model import Facts
 from entrypoint.run import names
 from entrypoint.run.process import mortal
+from entrypoint.secret import is_secret
 
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
@@ -44,7 +45,9 @@ class Sshd:
         program = facts.programs.get("sshd")
         if program is None:
             raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
-        environment = {**os.environ, **names.environment(facts, config.parent)}
+        # Its sessions get an environment of their own; whoever could read its memory or /proc finds no secret there.
+        environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+        environment |= names.environment(facts, config.parent)
         if facts.uid == 0:
             _check_capabilities()
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.

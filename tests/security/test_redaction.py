@@ -1,0 +1,195 @@
+"""Secrets planted wherever a user may put one, each command of ours driven with them, and all it made searched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from door import needs_ssh
+
+from tests.cluster import SECRET, Cluster, clean_environment, until
+
+NAMES = (
+    "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+    "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "CRED_ROBOT", "MY_CREDENTIALS", "WANDB_API_KEY", "ENTRYPOINT_SECRET",
+)  # fmt: skip
+PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
+BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (f"plant{key}{secrets.token_hex(16)}" for key in "abcdef")
+SPEC = f"""\
+name: demo
+hosts: [node-0=127.0.0.2, node-1=127.0.0.3]
+node_rank: 0
+slots: 2
+env: {{HF_SPEC_TOKEN: {BY_SPEC}, NCCL_DEBUG: INFO}}
+mpi: {{x_args: "-x OTHER_TOKEN={BY_OPTION} -x NCCL_DEBUG"}}
+command: [python, train.py]
+"""
+WORDS = ["python", "train.py", "--password", BY_WORD, f"--api-key={BY_WORD}", f"http://me:{BY_URL}@host/"]
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    given = {"ENTRYPOINT_ENV": json.dumps({"GIVEN_PASSWORD": BY_VARIABLE, "SHOWN": "yes"}), "ENTRYPOINT_TRACE": "1"}
+    return {**clean_environment(), **PLANTED, **given, **(extra or {})}
+
+
+def entrypoint(
+    folder: Path, *argv: str, program: tuple[str, ...] = ("-m", "entrypoint")
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *program, *argv], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def leaks(*texts: str) -> list[str]:
+    """Which planted values are in any of the texts, whole or in a half."""
+    values = {**PLANTED, "env of the spec": BY_SPEC, "--env": BY_FLAG, "ENTRYPOINT_ENV": BY_VARIABLE}
+    values |= {"--password": BY_WORD, "x_args": BY_OPTION, "URL": BY_URL}
+    halves = {name: (value[:24], value[-24:]) for name, value in values.items()}
+    return [name for name, pair in halves.items() if any(half in text for text in texts for half in pair)]
+
+
+FLAG = ("--env", f"FLAG_TOKEN={BY_FLAG}")
+COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "plan": (0, ("plan", "--spec", "job.yaml", *FLAG, "--", *WORDS)),
+    "plan, JSON": (0, ("plan", "--spec", "job.yaml", "--json", *FLAG, "--", *WORDS)),
+    "plan, one node": (0, ("plan", "--launcher", "plain", "--hosts", "a", *FLAG, "--", *WORDS)),
+    "render": (0, ("render", "--spec", "job.yaml", "--out", "rendered", *FLAG)),
+    "deploy": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG)),
+    "deploy, printed": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", *FLAG)),
+    "schema": (0, ("schema",)),
+    "ranktable": (0, ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2")),
+    "--help": (0, ("--help",)),
+    "run --help": (0, ("run", "--help")),
+    "--version": (0, ("--version",)),
+    "no such flag": (64, ("run", "--spec", "job.yaml", f"--token={BY_FLAG}", "--secret", BY_WORD)),
+    "a flag's value": (65, ("run", "--spec", "job.yaml", *FLAG, "--slots", "many", "--", *WORDS)),
+    "a flag that is no NAME=VALUE": (65, ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}")),
+    "no such file": (66, ("run", "--spec", "none.yaml", *FLAG, "--", *WORDS)),
+    "a broken spec": (65, ("run", "--spec", "broken.yaml", *FLAG)),
+    "nobody there": (69, ("run", "--spec", "job.yaml", "--timeout", "0.2", *FLAG, "--", *WORDS)),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
+    """No command prints or writes a planted secret: plan, render, deploy, ranktable, schema, --help, run, errors."""
+    (tmp_path / "job.yaml").write_text(SPEC)
+    (tmp_path / "broken.yaml").write_text(
+        f"env:\n  HF_TOKEN: {BY_SPEC}\n  HF_TOKEN: {BY_SPEC}\nhosts: {{a: b}}\nslots: x\n"
+    )
+    status, argv = COMMANDS[name]
+    done = entrypoint(tmp_path, *argv)
+    assert done.returncode == status, done.stderr
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("job.yaml", "broken.yaml")]
+    assert leaks(done.stdout, done.stderr, *(path.read_text(errors="replace") for path in written)) == []
+    assert "Traceback" not in done.stderr
+    if name == "render":
+        assert written
+        assert "secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set" in done.stderr
+        assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
+    if name.startswith("plan"):
+        assert "(not shown)" in done.stdout
+        assert "FLAG_TOKEN" in done.stdout  # the name is no secret
+
+
+CRASH = f"""
+import sys
+from entrypoint import cli, plan
+def broken(*_):
+    import os
+    raise RuntimeError(f"with {{os.environ['HF_TOKEN']}} and {{os.environ['ENTRYPOINT_SECRET']}}")
+plan.build = broken
+sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
+"""
+
+
+def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
+    """A defect of ours, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and none of them."""
+    (tmp_path / "job.yaml").write_text(SPEC)
+    done = entrypoint(tmp_path, program=("-c", CRASH))
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+    assert done.stderr.count("with (not shown) and (not shown)") == 2  # our line, and the trace
+    assert leaks(done.stdout, done.stderr) == []
+
+
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    """Control: the same search finds each of the planted secrets in a program that prints its environment."""
+    (tmp_path / "job.yaml").write_text("env: {HF_SPEC_TOKEN: " + BY_SPEC + "}\n")
+    argv = ("run", "--spec", "job.yaml", *FLAG, "--", "sh", "-c", 'env; echo "$@"', *WORDS)
+    done = entrypoint(tmp_path, *argv)
+    assert done.returncode == 0, done.stderr
+    there = {*NAMES, "env of the spec", "--env", "ENTRYPOINT_ENV", "--password", "URL"} - {"ENTRYPOINT_SECRET"}
+    assert set(leaks(done.stdout)) == there  # but for the job's own secret, which no program gets
+    assert leaks(done.stderr) == []
+
+
+PROGRAM = """
+import hashlib, os, pathlib, sys
+names = [*sys.argv[1:]]
+sums = {name: hashlib.sha256(os.environ.get(name, "").encode()).hexdigest() for name in names}
+print("RANK", *(f"{name}={sums[name]}" for name in names), flush=True)
+pathlib.Path(os.environ["FOLDER"], "up-" + os.environ["OMPI_COMM_WORLD_RANK"]).touch()
+while not pathlib.Path(os.environ["FOLDER"], "go").exists(): pass
+"""
+
+
+def processes() -> list[tuple[str, bytes, bytes]]:
+    """Command line and environment of every process of this machine that we may read."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                found.append((entry.name, (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()))
+            except OSError:
+                continue
+    return found
+
+
+@needs_ssh
+def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
+    """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's environment."""
+    job = cluster(2)
+    wanted = {**PLANTED, "HF_SPEC_TOKEN": BY_SPEC}
+    del wanted["ENTRYPOINT_SECRET"]
+    (job.folder / "job.yaml").write_text(f"env: {{HF_SPEC_TOKEN: {BY_SPEC}}}\n")
+    extra = {name: PLANTED[name] for name in PLANTED if name != "ENTRYPOINT_SECRET"}
+    extra |= {"ENTRYPOINT_SPEC": str(job.folder / "job.yaml"), "FOLDER": str(job.folder)}
+    job.start_all(sys.executable, "-c", PROGRAM, *wanted, env=extra)
+    try:
+        until(lambda: len(list(job.folder.glob("up-*"))) == 2, 60, f"two ranks\n{job.both()}")
+        ours = [entry for entry in processes() if os.fsencode(job.folder) in entry[1] + entry[2]]
+        lines = [line for _, line, _ in ours]
+        assert any(b"mpirun" in line for line in lines)
+        assert sum(b"sshd_config" in line for line in lines) == 2
+        everyone = " ".join(line.decode(errors="replace") for _, line, _ in processes())
+        assert leaks(everyone) == []
+        assert SECRET not in everyone
+        doors = [environ for _, line, environ in ours if b"sshd_config" in line]
+        assert leaks(*(environ.decode(errors="replace") for environ in doors)) == []
+        assert [environ for environ in doors if SECRET.encode() in environ] == []
+        for rank in range(2):
+            assert stat.S_IMODE(job.run_dir(rank).lstat().st_mode) == 0o700
+            for path in job.run_dir(rank).iterdir():
+                if not stat.S_ISSOCK(path.lstat().st_mode):
+                    assert path.lstat().st_mode & 0o077 == 0, path
+                if path.is_file():
+                    assert SECRET not in path.read_text(errors="replace"), path
+    finally:
+        (job.folder / "go").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert leaks(job.both()) == []
+    assert SECRET not in job.both()
+    # The program had every one of them, byte for byte.
+    digests = " ".join(f"{name}={hashlib.sha256(value.encode()).hexdigest()}" for name, value in wanted.items())
+    assert job.out().count(f"RANK {digests}") == 2
+    left = [path for path in job.folder.rglob("*") if path.is_file() and path.name != "job.yaml"]
+    assert leaks(*(path.read_text(errors="replace") for path in left)) == []
