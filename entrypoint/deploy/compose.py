@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint.deploy._options import Options
 from entrypoint.errors import ConfigError
-from entrypoint.model import JobSpec
+from entrypoint.jobspec import JobSpec
 from entrypoint.render import render as render_template
 
 __all__ = ["Options", "render"]

@@ -12,7 +12,7 @@ import re
 from entrypoint import fields
 from entrypoint.deploy._options import Options
 from entrypoint.errors import ConfigError, RetryError, UsageError
-from entrypoint.model import JobSpec
+from entrypoint.jobspec import JobSpec
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
 

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from entrypoint.errors import ConfigError, NoInputError
-from entrypoint.model import JobSpec, Topology
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import Topology
 from entrypoint.secret import weakness
 
 
