@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine needed
@@ -22,6 +22,10 @@ lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 .PHONY: smoke
 smoke:  ## 3 containers of the real image train with Horovod and torch, and end together
 	@scripts/smoke
+
+.PHONY: test-engines
+test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's too (6 GB): version, containers, seconds, result
+	@scripts/test-engines
 
 .PHONY: test-security
 test-security:  ## every point of docs/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result

@@ -1,0 +1,52 @@
+"""MPI programs on both majors of Open MPI: every rank on its node, by the major that the image has, and never mixed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.containers import TREE, Compose, exit_code, logs
+from tests.rows import MPI4, MPI5, agrees, ended, expected, places, said
+
+IMAGE = MPI5  # of the test that needs both
+IMAGES = {"4": MPI4, "5": MPI5}
+HOSTS = ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("given", ["job.yaml", "variables"])
+@pytest.mark.parametrize("major", IMAGES)
+def test_c(request: pytest.FixtureRequest, major: str, given: str) -> None:
+    if given == "job.yaml":
+        containers, log = request.getfixturevalue("job_yaml")(IMAGES[major], "mpi/containers.yaml")
+    else:
+        containers, log = request.getfixturevalue("variables")(IMAGES[major], "mpi", "ring")
+    assert places(log) == expected(list(containers)), log
+    assert f"of 4 ranks, by Open MPI v{major}." in log
+    agrees(log, "1e-12", falling=False)
+
+
+@pytest.mark.parametrize("given", ["job.yaml", "variables"])
+@pytest.mark.parametrize("major", IMAGES)
+def test_mpi4py(request: pytest.FixtureRequest, major: str, given: str) -> None:
+    if given == "job.yaml":
+        run, example = request.getfixturevalue("job_yaml"), "mpi/containers.yaml"
+    else:
+        run, example = request.getfixturevalue("variables"), "mpi"
+    containers, log = run(IMAGES[major], example, "python", "train.py")
+    for rank, (_, host, _) in enumerate(expected(list(containers))):
+        assert f"rank {rank} ran on {host} (pid " in log, log
+    agrees(log, "1e-10")
+
+
+def test_a_node_with_the_other_major_is_named_and_nothing_starts(compose: Compose) -> None:
+    compose.render(TREE / "examples/mpi/containers.yaml", image=MPI4)
+    before, mark, worker_1 = compose.file.read_text().partition('"worker-1":')
+    compose.file.write_text(before + mark + worker_1.replace(MPI4, MPI5, 1))
+    compose.run("up", "-d")
+    containers = compose.containers()
+    assert ended(containers) == dict.fromkeys(HOSTS, 78), said(containers)
+    for each in containers.values():
+        log = logs(each)
+        assert "the nodes have different Open MPI majors | worker-0 has 4." in log
+        assert "worker-1 has 5." in log
+        assert "rank 0" not in log
+    assert exit_code(containers["worker-1"]) == 78

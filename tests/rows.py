@@ -1,0 +1,133 @@
+"""The engines that must boot: a row for each way to start one, with the test that does it in real containers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.containers import docker, exit_code, finished_at, logs
+
+GPU, ASCEND = "entrypoint-gpu:dev", "entrypoint-ascend:dev"
+MPI4, MPI5 = "entrypoint-mpi:dev", "entrypoint-mpi:trixie"
+TENSORFLOW, MINDSPORE = "entrypoint-tensorflow:dev", "entrypoint-mindspore:dev"
+_YAML, _ALONE = "job.yaml", "variables"
+
+
+@dataclass(frozen=True)
+class Row:
+    engine: str
+    launcher: str
+    given: str  # what says what to do: a job.yaml, or ModelArts' variables alone
+    shape: str  # containers x processes in each
+    image: str
+    package: str  # whose version counts: a package of the image's Python, "mpi" or "python"
+    test: str
+    often: bool = True  # in `make test` too, and not only in `make test-engines`
+
+
+def _row(
+    engine: str, launcher: str, given: str, shape: str, image: str, package: str, test: str, often: bool = True
+) -> Row:
+    return Row(engine, launcher, given, shape, image, package, f"tests/{test}", often)
+
+
+def _both(
+    engine: str, launcher: str, shape: str, image: str, package: str, test: str, often: str = ""
+) -> tuple[Row, Row]:
+    """From a job.yaml and from variables alone, by one test. `often` names those for `make test`."""
+    test = f"engines/{test}{'' if test.endswith('-') else '['}"
+    return (
+        _row(engine, launcher, _YAML, shape, image, package, f"{test}{_YAML}]", _YAML in often),
+        _row(engine, launcher, _ALONE, shape, image, package, f"{test}{_ALONE}]", _ALONE in often),
+    )
+
+
+_SPAWN = "compose/test_torch.py::test_mp_spawn_from_modelarts_variables_alone"
+_TORCH = "compose/test_torch.py::test_two_containers_train_as_one_process_would"
+_ENGINE = "engines/test_pytorch_engine.py"
+_SMOKE = "compose/test_smoke.py::test_three_containers_train_and_end_together"
+_TF = "test_tensorflow_engine.py"
+
+ROWS = (
+    _row("PyTorch, one card", "plain", _YAML, "1 x 1", GPU, "torch",
+         "compose/test_torch.py::test_one_card_runs_the_program_as_it_is"),
+    _row("PyTorch, one card", "plain", _ALONE, "1 x 1", GPU, "torch", f"{_ENGINE}::test_one_card", False),
+    *_both("PyTorch, one node", "pytorch", "1 x 2", GPU, "torch", "test_pytorch_engine.py::test_one_node_of_two_cards"),
+    _row("PyTorch, mp.spawn", "pytorch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[spawn]"),
+    _row("PyTorch, mp.spawn", "pytorch", _ALONE, "2 x 2", GPU, "torch", _SPAWN),
+    _row("PyTorch DDP", "torchrun", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[torchrun]"),
+    _row("PyTorch DDP", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_from_variables_alone[torchrun]",
+         False),
+    _row("PyTorch DDP", "torchlaunch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[torchlaunch]"),
+    _row("PyTorch DDP", "torchlaunch", _ALONE, "2 x 2", GPU, "torch",
+         f"{_ENGINE}::test_from_variables_alone[torchlaunch]", False),
+    _row("MA_RUN_METHOD", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_run_method_is_torchrun", False),
+    _row("Horovod, training", "mpirun", _YAML, "3 x 2", GPU, "horovod", _SMOKE),
+    *_both("Horovod, benchmark", "mpirun", "2 x 2", GPU, "horovod", "test_horovod_engine.py::test_benchmark", _YAML),
+    *_both("MPI, C", "mpirun", "2 x 2", MPI4, "mpi", "test_mpi_engine.py::test_c[4-", _YAML),
+    *_both("MPI, C", "mpirun", "2 x 2", MPI5, "mpi", "test_mpi_engine.py::test_c[5-", _YAML + _ALONE),
+    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI4, "mpi4py", "test_mpi_engine.py::test_mpi4py[4-", _ALONE),
+    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI5, "mpi4py", "test_mpi_engine.py::test_mpi4py[5-", _YAML),
+    *_both("Ascend", "ascend", "2 x 2", ASCEND, "python", "test_ascend_engine.py::test_two_nodes_of_two_cards",
+           _YAML + _ALONE),
+    _row("Ascend, one node", "ascend", _ALONE, "1 x 2", ASCEND, "python",
+         "engines/test_ascend_engine.py::test_one_node"),
+    *_both("TensorFlow, one node", "plain", "1 x 1", TENSORFLOW, "tensorflow-cpu", f"{_TF}::test_one_node"),
+    *_both("TensorFlow, between-graph", "tensorflow", "3 x 1", TENSORFLOW, "tensorflow-cpu",
+           f"{_TF}::test_between_graph"),
+    *_both("TensorFlow, ps strategy", "tensorflow", "4 x 1", TENSORFLOW, "tensorflow-cpu",
+           f"{_TF}::test_parameter_server_strategy"),
+    *_both("MindSpore", "mpirun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_mpirun"),
+    *_both("MindSpore", "msrun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_msrun"),
+)  # fmt: skip
+
+
+def version(row: Row) -> str:
+    """What the image itself says it has."""
+    if row.package == "mpi":
+        said = docker("run", "--rm", "--entrypoint", "mpirun", row.image, "--version")
+        return "Open MPI " + (re.search(r"\d+\.\d+\.\d+", said) or ["?"])[0]
+    if row.package == "python":
+        said = docker("run", "--rm", "--entrypoint", "python", row.image, "--version")
+        return f"{said.strip()}, cards simulated"
+    code = f"from importlib.metadata import version; print(version('{row.package}'))"
+    found = f"{row.package} " + docker("run", "--rm", "--entrypoint", "python", row.image, "-c", code).strip()
+    if row.launcher != "mpirun" or row.package == "mindspore":
+        return found
+    return f"{found}, " + version(Row("", "", "", "", row.image, "mpi", ""))
+
+
+def said(containers: dict[str, str]) -> str:
+    """Everything that these containers printed."""
+    return "".join(f"--- {name}\n{logs(each)}" for name, each in containers.items())
+
+
+def ended(containers: dict[str, str], seconds: float = 90, together: float = 2.0) -> dict[str, int]:
+    """Each container's status; all end by themselves, and together."""
+    docker("wait", *containers.values(), timeout=seconds)
+    ends = [finished_at(each) for each in containers.values()]
+    assert max(ends) - min(ends) < together, said(containers)
+    return {name: exit_code(each) for name, each in containers.items()}
+
+
+def places(log: str) -> list[tuple[str, str, str]]:
+    """Rank, host and local rank, as the examples print them."""
+    return sorted(re.findall(r"rank (\d+) of \d+ on (\S+), local rank (\d+), pid \d", log))
+
+
+def expected(hosts: list[str], slots: int = 2) -> list[tuple[str, str, str]]:
+    """What `places` has to be."""
+    every = [(host, local) for host in hosts for local in range(slots)]
+    return sorted((str(rank), host, str(local)) for rank, (host, local) in enumerate(every))
+
+
+def agrees(log: str, allowed: str, falling: bool = True) -> None:
+    """The example's own comparison with one process, and its loss."""
+    found = re.search(r"difference to one process: (\S+) \(allowed (\S+)\)", log)
+    assert found, log
+    assert found[2] == allowed, log
+    assert float(found[1]) <= float(allowed), log
+    if falling:
+        losses = re.search(r"loss (\S+) -> (\S+)", log)
+        assert losses, log
+        assert float(losses[2]) < 0.8 * float(losses[1]), log
