@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import subprocess
@@ -61,8 +62,10 @@ class Kubelet:
         (container,) = self.pod["containers"]
         job, service = self.parts["Job"]["metadata"]["name"], self.pod["subdomain"]
         group = self.pod["securityContext"]["fsGroup"]
-        (self.folder / "secret/secret").chmod(0o440)
-        subprocess.run(["chgrp", str(group), self.folder / "secret/secret"], check=True)
+        if os.geteuid() == 0:  # as the kubelet does for fsGroup
+            os.chown(self.folder / "secret/secret", 0, group)
+        else:
+            (self.folder / "secret/secret").chmod(0o444)
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         words = ["--security-opt", "no-new-privileges", "--cap-drop", "ALL", "--group-add", str(group)]
         words += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from entrypoint import cli
 from entrypoint import spec as specs
 from entrypoint.deploy import compose, kubernetes
 from entrypoint.errors import EntrypointError
+from tests.cluster import clean_environment
 from tests.golden_deploy import CASES, cases, made
 
 
@@ -123,3 +126,21 @@ def test_compose_can_make_up_names() -> None:
     spec = specs.load("", "job.yaml", {}, {})
     text = compose.render(spec, compose.Options(image="image", folder="/job", nodes=2))
     assert list(yaml.safe_load(text)["services"]) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [("2", ""), ("3", "3, 2 hosts in the spec"), ("many", "many, 2 hosts"), ("0", "0, 2 hosts")],
+)
+def test_the_number_of_nodes(
+    nodes: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    spec = tmp_path / "job.yaml"
+    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
+    status = cli.main(["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes])
+    said = capsys.readouterr()
+    assert status == (64 if message else 0)
+    assert message in said.err
+    assert ("completions: 2" in said.out) == (not message)
