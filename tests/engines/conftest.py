@@ -1,7 +1,7 @@
 """One line for each row of tests/rows.py that was tried: engine, version, containers x processes, seconds, result.
 
-With ENTRYPOINT_ENGINES=all, as `make test-engines` sets it, also those that are no part of `make test`; a row that was
-not tried is then a failure. ENTRYPOINT_ENGINES=some tries what it was asked for.
+With TRY_ENGINES=all, as `make test-engines` sets it, also those that are no part of `make test`; a row that was
+not tried is then a failure. TRY_ENGINES=some tries what it was asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from tests.containers import TREE, Compose, ModelArts, missing
 from tests.rows import ROWS, Row, ended, said, version
 
-ASKED = os.environ.get("ENTRYPOINT_ENGINES", "")
+ASKED = os.environ.get("TRY_ENGINES", "")
 ALL = ASKED == "all"
 ROW_OF = {row.test: row for row in ROWS}
 
