@@ -26,7 +26,9 @@ DEFAULT = Source("default")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
 
 
 def _alias(*names: str) -> dict[str, Any]:
@@ -51,6 +53,9 @@ class SshSpec(_Section):
     """Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too."""
     known_hosts: str | None = Field(None)
     """Path of a known_hosts file with every node's host key; all nodes have the same `ssh.host_key` where not given."""
+    compat: Literal["none", "baked-keys"] = Field("none")
+    """`baked-keys` takes the private key that an old image brings, named by `ssh.client_key`, for the job's secret:
+    whoever has the image can then log in, and every start warns of it. Host keys are pinned all the same."""
 
 
 class MpiSpec(_Section):

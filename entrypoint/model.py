@@ -21,7 +21,7 @@ from entrypoint.jobspec import Source
 class Facts:
     """What this container is, read once by `run/facts.py` before anything is decided."""
 
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)  # it holds secrets
     hostname: str
     cwd: str
     uid: int

@@ -91,7 +91,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     _unknown_variables(env, report)
     secret = _secret(env, chosen, sources, report)
     if text is None or root is not None:  # half a file would look like a contradiction
-        _contradictions(chosen, items, report)
+        _contradictions(chosen, items, sources, report)
     if report:
         raise report.error()
     spec = JobSpec.model_validate(nested(chosen))
@@ -227,13 +227,24 @@ def _json(text: str, place: Place) -> Item:
 # What only the whole shows
 
 
-def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item], report: Report) -> None:
+def _contradictions(
+    chosen: Mapping[str, Any], items: Mapping[str, Item], sources: Mapping[str, Source], report: Report
+) -> None:
     """Values that are fine alone and wrong together."""
     rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
         what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
         report.add(items["node_rank"].place, "node_rank", what, str(rank), "count from 0, or add hosts")
     keys = ("ssh.client_key", "ssh.host_key")
+    if chosen.get("ssh.compat") == "baked-keys":
+        if "ssh.client_key" not in items:
+            do = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"
+            report.add(items["ssh.compat"].place, "ssh.compat", "ssh.client_key is needed too", "", do)
+        for rival in ("secret", "secret_file", "ssh.host_key", "ssh.known_hosts"):
+            if rival in sources:
+                do = f"remove ssh.compat, or {rival}"
+                report.add(items["ssh.compat"].place, "ssh.compat", f"{rival} is given too", str(sources[rival]), do)
+        return
     for one, other in (keys, keys[::-1]):
         if one in items and other not in items:
             report.add(items[one].place, one, f"{other} is needed too", "", f"set {other}, or remove {one}")

@@ -24,6 +24,8 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         missing = "no secret was given" if "sshd" in facts.programs else "this image has no sshd"
         say(f"no roll call, since {missing}: each node waits for its peers and ends by itself, whatever the others do")
         draft = replace(draft, roll_call="none")
+    for words in keys.warnings(spec) if draft.roll_call != "none" else ():
+        say(f"warning: {words}")
     failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
     if failed is not None:
         return failed

@@ -10,6 +10,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -20,6 +21,8 @@ from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Topology
 from entrypoint.secret import weakness
+
+_OPENSSH: Any = serialization.load_ssh_private_key
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
     """
     if spec.ssh.client_key and spec.ssh.host_key:
         return _mounted(spec, topology)
-    secret = _secret(spec)
+    secret = _baked(spec) if spec.ssh.compat == "baked-keys" else _secret(spec)
     if secret is None:
         raise ConfigError(
             f"a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
@@ -64,7 +67,15 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
 
 def given(spec: JobSpec) -> bool:
     """Whether the user gave a secret or key files at all."""
-    return bool(spec.secret or spec.secret_file or (spec.ssh.client_key and spec.ssh.host_key))
+    return bool(spec.secret or spec.secret_file or spec.ssh.client_key)
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What is unwise about the keys, to be said on every start."""
+    if spec.ssh.compat == "none":
+        return []
+    what = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
+    return [f"{what} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"]
 
 
 def _secret(spec: JobSpec) -> bytes | None:
@@ -77,6 +88,21 @@ def _secret(spec: JobSpec) -> bytes | None:
         what, seen = wrong
         raise ConfigError(f"{what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
     return secret
+
+
+def _baked(spec: JobSpec) -> bytes:
+    """The private key that every container of the image has: a secret as good as the image is kept. Of any kind, since
+    no login uses it itself.
+    """
+    path = spec.ssh.client_key or ""
+    data = _read(path, "ssh.client_key")
+    try:
+        key = (_OPENSSH if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        do = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
+        raise ConfigError("ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:

@@ -89,7 +89,7 @@ NUL = "text cannot hold a NUL byte"
 NAME = "a variable's name is letters, digits and `_`, not a digit first"
 LONG = "a" * 64
 SEEN = "a" * 59 + "…"
-ALL_SSH = "port, client_key, host_key, known_hosts"
+ALL_SSH = "port, client_key, host_key, known_hosts, compat"
 RUN_DIR = "white space, quotes, `%` and `\\` are not allowed in this path"
 LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
@@ -337,6 +337,7 @@ TEXTS = {
     "run_dir": ("/run/x", "/run/x"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
+    "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
     "tensorflow.chief": ("worker-0", "worker-0"),
     "ascend.rank_table": ("none", "none"),

@@ -1,0 +1,87 @@
+"""ssh.compat: baked-keys, for images that bring one private key to all their containers: by name only, and loudly."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from door import needs_ssh
+
+from entrypoint import topology as topologies
+from entrypoint.errors import ConfigError, SpecError
+from entrypoint.model import Device, Facts, Site
+from entrypoint.run import keys
+from entrypoint.spec import load
+from tests.cluster import Cluster
+
+HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
+WARNING = "whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+
+
+def made(text: str, me: int = 0) -> keys.Keys:
+    spec = load(HOSTS.format(me) + text, "job.yaml", {}, {})
+    facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u")
+    return keys.load(spec, topologies.build(spec, facts, Site("local"), Device("cpu", 0, "")))
+
+
+def baked(folder: Path, *options: str) -> Path:
+    path = folder / f"id-{secrets.token_hex(4)}"
+    subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", str(path), *options], check=True)
+    return path
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    "options",
+    [("-t", "ed25519"), ("-t", "rsa", "-b", "2048"), ("-t", "rsa", "-b", "2048", "-m", "PEM"), ("-t", "ecdsa")],
+    ids=["ed25519", "rsa", "rsa as PEM", "ecdsa"],
+)
+def test_a_baked_key_becomes_the_secret(options: tuple[str, ...], tmp_path: Path) -> None:
+    """With ssh.compat: baked-keys a key of any kind gives every node its own Ed25519 host key, and all are pinned."""
+    path = baked(tmp_path, *options)
+    text = f"ssh: {{compat: baked-keys, client_key: {path}}}"
+    leader, worker = made(text), made(text, 1)
+    assert leader.client_public == worker.client_public
+    assert leader.client_public.startswith("ssh-ed25519 ")
+    assert leader.client_public.split()[1] not in path.with_suffix(".pub").read_text()  # no login uses the key itself
+    assert [line.split()[0] for line in leader.known_hosts.splitlines()] == ["a", "b"]
+    assert len({line.split()[2] for line in leader.known_hosts.splitlines()}) == 2
+    assert worker.known_hosts == ""
+    other = made(f"ssh: {{compat: baked-keys, client_key: {baked(tmp_path, *options)}}}")
+    assert other.client_public != leader.client_public
+
+
+def test_it_exists_by_name_only(tmp_path: Path) -> None:
+    """Unless asked for by name no key of the image is used; half of it, or a secret beside it, is refused."""
+    with pytest.raises(ConfigError, match="no secret and no key files"):
+        made("")
+    for text, words in (
+        ("ssh: {compat: baked-keys}", "ssh.client_key is needed too"),
+        (f"secret_file: /s\nssh: {{compat: baked-keys, client_key: {tmp_path}}}", "secret_file is given too"),
+        (f"ssh: {{compat: baked-keys, client_key: {tmp_path}, host_key: /h}}", "ssh.host_key is given too"),
+        (f"ssh: {{client_key: {tmp_path}}}", "ssh.host_key is needed too"),
+        ("ssh: {compat: on}", "one of none, baked-keys is needed"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            made(text)
+    variables = {"ENTRYPOINT_SECRET": secrets.token_hex(16), "ENTRYPOINT_SSH_COMPAT": "baked-keys"}
+    with pytest.raises(SpecError, match="secret is given too"):
+        load(None, "", {**variables, "ENTRYPOINT_SSH_CLIENT_KEY": "/k"}, {})
+
+
+@needs_ssh
+def test_it_warns_on_every_start(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    """A job with a baked key runs, and each node warns on every start; control: with a secret none does."""
+    path = baked(tmp_path, "-t", "rsa", "-b", "2048")
+    old = {"ENTRYPOINT_SECRET": "(unset)", "ENTRYPOINT_SSH_COMPAT": "baked-keys"}
+    old["ENTRYPOINT_SSH_CLIENT_KEY"] = str(path)
+    for extra, warnings in ((old, 1), (old, 1), ({}, 0)):
+        job = cluster(2)
+        job.start_all(sys.executable, "-c", "print('up')", env=extra)
+        assert job.ends() == {0: 0, 1: 0}, job.both()
+        assert job.out().split() == ["up", "up"]
+        assert [job.err(rank).count(WARNING) for rank in range(2)] == [warnings, warnings]
