@@ -15,6 +15,11 @@ demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine 
 test:  ## everything that must hold: lint, types, units, real sshd and mpirun, real containers
 	@scripts/test
 
+.PHONY: test-image
+test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/image-contract.md
+	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@ENTRYPOINT_IMAGE_TESTS=all scripts/test tests/image --quiet
+
 .PHONY: lint
 lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 	@scripts/lint

@@ -1,0 +1,79 @@
+"""Point 8: what the image is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import uuid
+
+import pytest
+from boxes import said, sh
+
+from tests.containers import TREE, docker
+
+MOST = 60_000_000  # bytes that the toolkit may add
+# Layers that are the operating system's or the job's packages, by the script of scripts/bake that makes them.
+PACKAGES = ("bake/system", "bake/job", "/run/out/*.whl")
+LOOK = "cd /opt/entrypoint && find . -type f -exec sha256sum {} + | sort -k2"
+
+
+def ours(history: list[tuple[int, str]]) -> int:
+    """Bytes of the layers that are neither the base's nor its packages', newest layer first."""
+    made = [by for _, by in history]
+    first = max(number for number, by in enumerate(made) if "bake/system" in by)  # older ones are the base's
+    return sum(size for size, by in history[:first] if not any(word in by for word in PACKAGES))
+
+
+def history(image: str) -> list[tuple[int, str]]:
+    rows = docker("history", "--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}", image)
+    return [(int(row.split("\t")[0]), row.split("\t")[1]) for row in rows.splitlines()]
+
+
+def test_labels(image: str) -> None:
+    """8.2 OCI labels: title, description, licenses, version, revision, base"""
+    labels = json.loads(docker("image", "inspect", image))[0]["Config"]["Labels"]
+    short = {name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()}
+    assert {"title", "description", "licenses", "version", "revision", "base.name"} <= short.keys()
+    assert all(short.values()), short
+    assert short["licenses"] == "Apache-2.0"
+
+
+def test_the_toolkit_is_small(image: str) -> None:
+    """8.3 the toolkit's layers add at most 60 MB to the base and its packages"""
+    layers = history(image)
+    assert ours(layers) <= MOST
+    assert ours(layers) > 20_000_000  # the control: the layers of the toolkit are among those counted
+    assert (
+        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/bake/job"), (7, "RUN /run/bake/system"), (5, "")]) > MOST
+    )
+
+
+def test_both_images_have_the_same_toolkit(image: str) -> None:
+    """8.4 the version that is in the image is the one it says, and that of the source"""
+    version = re.search(r'__version__ = "(.+)"', (TREE / "entrypoint/__init__.py").read_text())
+    assert version is not None
+    assert said(image, "--version") == f"entrypoint {version[1]}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_same_inputs_give_the_same_toolkit(image: str) -> None:
+    """8.5 the toolkit built twice from the same inputs, without cache, is the same to the byte"""
+    kind = "gpu" if "gpu" in image else "ascend"
+    folders = []
+    for _ in range(2):
+        tag = f"im{uuid.uuid4().hex[:8]}"
+        argv = [
+            "docker", "build", "--quiet", "--no-cache", "--target", "toolkit", "--tag", tag,
+            "--file", str(TREE / f"Dockerfile.{kind}"),
+            "--build-arg", "BASE_IMAGE=entrypoint-base:bookworm", "--build-arg", "WHEELS=entrypoint-wheels:py3.11",
+            str(TREE),
+        ]  # fmt: skip
+        subprocess.run(argv, check=True, capture_output=True, env={"DOCKER_BUILDKIT": "1", "PATH": "/usr/bin:/bin"})
+        try:
+            folders.append(sh(tag, LOOK).splitlines())
+        finally:
+            docker("rmi", tag)
+    assert len(folders[0]) > 500
+    assert folders[0] == folders[1]

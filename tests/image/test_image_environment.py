@@ -1,0 +1,113 @@
+"""Points 7 and 8: what a program finds around it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from boxes import said, sh
+
+from tests.containers import docker
+
+OURS = ("pydantic", "paramiko", "cryptography", "entrypoint")
+LOOK = "import json, os; print(json.dumps(dict(os.environ)))"
+GIVEN = {
+    "A": "1", "ODD": "it's \"two  words\" $HOME {{ x }}", "LINES": "a\nb", "EMPTY": "", "PYTHONPATH": "/mine",
+    "LD_LIBRARY_PATH": "/my/lib", "TZ": "Asia/Shanghai",
+}  # fmt: skip
+# What mpirun adds to the environment of every rank.
+_MPIRUN = re.compile(r"(OMPI|PMIX|ORTE|PRTE|PMI|OPAL|HWLOC|IPATH|PSM2?)_|(HFI_NO_BACKTRACE|IPATH_NO_BACKTRACE)$")
+
+
+def given(variables: dict[str, str]) -> list[str]:
+    return [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
+
+
+def from_docker(image: str) -> dict[str, str]:
+    """What docker alone gives a program of this image."""
+    entries = json.loads(docker("image", "inspect", image))[0]["Config"]["Env"]
+    return dict(entry.split("=", 1) for entry in entries) | {"HOME": "/home/ma-user", "HOSTNAME": "here"}
+
+
+def environments(image: str, *options: str) -> list[dict[str, str]]:
+    """The environment of each rank."""
+    shown = said(image, "python", "-c", LOOK, options=("--hostname", "here", *options))
+    return [json.loads(line) for line in shown.splitlines()]
+
+
+def test_our_packages_are_invisible(image: str) -> None:
+    """7.1 the job's Python neither finds nor lists our packages, under any PYTHONPATH of its own"""
+    look = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    options = ("-e", "PYTHONPATH=/tmp")
+    assert said(image, "python", "-c", look, *OURS, options=options) == "[]\n"
+    listed = "from importlib.metadata import distributions; print(*[d.metadata['Name'] for d in distributions()])"
+    assert not set(said(image, "python", "-c", listed).lower().split()) & set(OURS)
+    # The control: the toolkit's own Python has them.
+    assert sh(image, f"/opt/entrypoint/bin/python -I -c '{look}' {' '.join(OURS)}") == str(list(OURS))
+
+
+def test_a_programs_environment_is_dockers(image: str) -> None:
+    """7.2 a program alone has the environment that docker gives it, byte for byte"""
+    assert environments(image, *given(GIVEN)) == [from_docker(image) | GIVEN]
+    assert environments(image) == [from_docker(image)]  # the control: unset stays unset
+
+
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
+    """7.3 a job has what was given and what `plan` lists, and no more"""
+    job = {**GIVEN, "ENTRYPOINT_NAME": "job", "ENTRYPOINT_SLOTS": str(slots)}
+    options = ("--hostname", "here", *given(job))
+    plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", "python", options=options))
+    listed = {variable["name"] for variable in _variables(plan)}
+    wanted = from_docker(image) | job
+    for found in environments(image, *given(job)):
+        assert {name: found.get(name) for name in wanted} == wanted
+        added = {name for name in found.keys() - wanted.keys() if not (slots > 1 and _MPIRUN.match(name))}
+        # The script's default -x options are Horovod's and NCCL's.
+        assert added <= listed | ({"PWD", "SHLVL", "_", "OLDPWD"} if slots > 1 else set()) | _xs(found, slots), added
+
+
+def _variables(plan: object) -> list[dict[str, str]]:
+    """Every variable that the plan names, wherever it is."""
+    if isinstance(plan, dict):
+        here = [plan] if "name" in plan and "value" in plan else []
+        return here + [found for value in plan.values() for found in _variables(value)]
+    return [found for value in plan for found in _variables(value)] if isinstance(plan, list) else []
+
+
+def _xs(found: dict[str, str], slots: int) -> set[str]:
+    return {name for name in found if slots > 1 and re.match(r"NCCL_|HOROVOD_", name)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "default", "mine"),
+    [
+        ("NCCL_DEBUG", "INFO", "WARN"),
+        ("NCCL_SOCKET_FAMILY", "AF_INET", "AF_INET6"),
+        ("HCCL_CONNECT_TIMEOUT", "1800", "77"),
+        ("OMPI_MCA_btl_vader_single_copy_mechanism", "none", "emulated"),
+    ],
+)
+def test_what_a_user_sets_wins(image: str, name: str, default: str, mine: str) -> None:
+    """7.4 NCCL_*, HCCL_* and OMPI_* of the user win over our defaults"""
+    job = ("-e", "ENTRYPOINT_SLOTS=2", "-e", "ENTRYPOINT_SIMULATE_ASCEND=2", "-e", "ENTRYPOINT_LAUNCHER=mpirun")
+    look = ("sh", "-c", f"echo ${name}")
+    assert said(image, *look, options=job) == f"{default}\n" * 2
+    assert said(image, *look, options=(*job, "-e", f"{name}={mine}")) == f"{mine}\n" * 2
+
+
+@pytest.mark.parametrize(
+    "job", [(), pytest.param(("-e", "ENTRYPOINT_SLOTS=2"), marks=pytest.mark.slow)], ids=["program", "ranks"]
+)
+def test_time_locale_and_folder(image: str, job: tuple[str, ...]) -> None:
+    """8.1 TZ, a UTF-8 locale, PYTHONUNBUFFERED and WORKDIR are there, for programs and for ranks"""
+    script = "date -d @0 +%H; locale charmap; echo $PYTHONUNBUFFERED; pwd"
+    ranks = 2 if job else 1
+    assert sorted(said(image, "sh", "-c", script, options=job).split()) == sorted(
+        ["00", "UTF-8", "1", "/home/ma-user"] * ranks
+    )
+    options = (*job, "-e", "TZ=Asia/Shanghai", "-e", "LANG=C", "-w", "/tmp")
+    shown = said(image, "sh", "-c", script, options=options).split()
+    assert sorted(shown) == sorted(["08", "ANSI_X3.4-1968", "1", "/tmp"] * ranks)

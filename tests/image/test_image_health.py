@@ -1,0 +1,73 @@
+"""Point 5: the health check, which is a Kubernetes probe too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from boxes import Pair, run, started
+
+from tests.cluster import until
+from tests.containers import docker, inspect, logs
+
+PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
+
+
+def probe(box: str) -> tuple[int, str]:
+    """What a probe of the container gets: status and words."""
+    done = subprocess.run(["docker", "exec", box, "entrypoint", "health"], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout.strip()
+
+
+def test_the_images_health_check(image: str) -> None:
+    """5.1 HEALTHCHECK is `entrypoint health`, all four numbers stated; docker then calls a running job healthy"""
+    stated = json.loads(docker("image", "inspect", image))[0]["Config"]["Healthcheck"]
+    second = 10**9
+    assert stated == {
+        "Test": ["CMD", "entrypoint", "health"],
+        "Interval": 10 * second,
+        "Timeout": 5 * second,
+        "StartPeriod": 600 * second,
+        "Retries": 3,
+    }
+    with started(image, *PROGRAM, options=("--health-interval", "1s")) as box:
+        until(lambda: inspect(box)["State"]["Health"]["Status"] == "healthy", 20, "healthy")
+
+
+def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
+    """5.2 entrypoint health: 1 until every node has answered and the job starts, then 0, on every node"""
+    with Pair(image) as pair:
+        box = pair.start(0, *PROGRAM)
+        until(lambda: "waiting for 1 of 1 peers" in logs(box), 20, "the roll call")
+        assert probe(box) == (1, "not ready: the job has not started on this node yet")
+        pair.start(1, *PROGRAM)
+        until(lambda: logs(box).count("up\n") == 4, 20, "the job runs")
+        for each in pair.boxes.values():
+            assert probe(each) == (0, "ready: the job has started on this node")
+
+
+@pytest.mark.slow
+def test_health_after_a_restart(image: str) -> None:
+    """5.3 after a restart of the container it is 1 again: what an earlier run left is not believed"""
+    with Pair(image) as pair:
+        pair.start_both(*PROGRAM)
+        box = pair.boxes[0]
+        until(lambda: probe(box)[0] == 0, 20, "ready")
+        docker("kill", *pair.boxes.values())
+        docker("start", box)
+        until(lambda: logs(box).count("waiting for 1 of 1 peers") == 1, 20, "the roll call again")
+        assert probe(box)[0] == 1
+
+
+@pytest.mark.slow
+def test_health_is_local_and_cheap(image: str) -> None:
+    """5.4 entrypoint health needs no network and no writable file, and takes less than half a second of one core"""
+    script = "entrypoint health && entrypoint health && entrypoint health && times"
+    options = ("--entrypoint", "bash", "--network", "none", "--read-only", "--cap-drop", "ALL")
+    done = run(image, "-c", script, options=options)
+    *said, _, times = done.out.strip().split("\n")
+    assert said == ["no boot of ours is going on here: the program runs by itself"] * 3
+    seconds = [float(text.split("m")[0]) * 60 + float(text.split("m")[1].rstrip("s")) for text in times.split()]
+    assert sum(seconds) / 3 < 0.5
