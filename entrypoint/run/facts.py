@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from entrypoint.model import Facts
 from entrypoint.plan import NAMES
@@ -32,7 +33,7 @@ def read() -> Facts:
     if not user and (library := glob.glob(f"/usr/lib/*/{NAMES}")):
         programs[NAMES] = library[0]
     return Facts(
-        env=dict(os.environ),
+        env=_environment(),
         hostname=socket.gethostname(),
         cwd=_cwd(),
         uid=uid,
@@ -43,6 +44,18 @@ def read() -> Facts:
         python=sys.executable,
         mpi=_mpi_version(programs.get("mpirun")),
     )
+
+
+def _environment() -> dict[str, str]:
+    """As it was given: in a C locale Python sets LC_CTYPE for itself and all that it starts (PEP 538)."""
+    env = dict(os.environ)
+    try:
+        given = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return env
+    if env.get("LC_CTYPE") == "C.UTF-8" and not any(entry.startswith(b"LC_CTYPE=") for entry in given.split(b"\0")):
+        del env["LC_CTYPE"]
+    return env
 
 
 def _cwd() -> str:

@@ -42,11 +42,11 @@ def _booting(proc: Path) -> Iterator[str]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if os.path.basename(words[0]).startswith(b"python"):
-            # Such as: python3 -I /usr/local/bin/entrypoint run
-            pairs = itertools.pairwise(words[1:5])
-            if any(os.path.basename(word) == b"entrypoint" and verb == b"run" for word, verb in pairs):
-                yield entry.name
+        first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
+        # Such as: python3 -I /usr/local/bin/entrypoint run
+        boots = first.startswith(b"python") and (b"entrypoint", b"run") in itertools.pairwise(names)
+        if boots or (first.endswith(b"sh") and names[:1] == [b"image-entry"]):
+            yield entry.name
 
 
 def _locks(folder: Path) -> Iterator[str]:
