@@ -91,4 +91,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
