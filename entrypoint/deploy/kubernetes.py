@@ -26,6 +26,7 @@ _SPEC = "/etc/entrypoint/job"
 _RESTARTED = [RetryError.status, 128 + 15]
 _RESTARTS = 3  # of the whole job
 _PROBE = 10  # seconds between two
+_HOOKS = 3600  # seconds that start hooks may take before nodes look for each other
 _LABEL = 63  # characters that DNS allows
 # The rendered file says these itself.
 _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
@@ -63,8 +64,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "restarted": _RESTARTED,
             "restarts": _RESTARTS,
             "probe": _PROBE,
-            # Our own deadline comes first: it says which node is missing.
-            "probes": math.ceil((spec.timeouts.peers + 60) / _PROBE),
+            "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
         },
     )
 
