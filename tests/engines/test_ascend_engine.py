@@ -26,7 +26,12 @@ def written_by_modelarts(folder: Path, pods: list[str]) -> tuple[str, ...]:
         }
         for node, pod in enumerate(pods)
     ]
-    group = {"group_name": "worker", "device_count": "4", "instance_count": str(len(pods)), "instance_list": instances}
+    group = {
+        "group_name": "worker",
+        "device_count": str(2 * len(pods)),
+        "instance_count": str(len(pods)),
+        "instance_list": instances,
+    }
     table = {"group_count": "1", "group_list": [group], "status": "completed"}
     (folder / "jobstart_hccl.json").write_text(json.dumps(table))
     return (f"{folder}:/user/config:ro",)

@@ -56,7 +56,7 @@ def test_parameter_server_strategy(request: pytest.FixtureRequest, modelarts: Mo
         containers, log = request.getfixturevalue("job_yaml")(TENSORFLOW, "tensorflow-parameter-server/job.yaml")
     else:
         run, env = request.getfixturevalue("variables"), {**QUIET, **tensorflow_hosts(modelarts, 3)}
-        env["ENTRYPOINT_TENSORFLOW_CHIEF"] = "true"
+        env["ENTRYPOINT_TENSORFLOW_CHIEF"] = "worker-0"
         tasks = {"worker": 3, "ps": 1}
         containers, log = run(TENSORFLOW, "tensorflow-parameter-server", "train.py", tasks=tasks, env=env, gpus=1)
     workers = [name for name in containers if "ps-0" not in name]
