@@ -90,7 +90,7 @@ NAME = "a variable's name is letters, digits and `_`, not a digit first"
 LONG = "a" * 64
 SEEN = "a" * 59 + "…"
 ALL_SSH = "port, client_key, host_key, known_hosts, compat"
-RUN_DIR = "white space, quotes, `%` and `\\` are not allowed in this path"
+RUN_DIR = "white space, quotes, `$`, `%` and `\\` are not allowed in this path"
 LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
 BAD = [
