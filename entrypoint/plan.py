@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -84,8 +85,10 @@ def build(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, roster))
+    programs = tuple(replace(program, env=_effective(program.env, facts)) for program in launch.programs)
+    launch = replace(launch, programs=programs)
     many = len(topology.nodes) > 1
-    env = _env(spec, topology, launch, leader_env)
+    env = _effective(_env(spec, topology, launch, leader_env), facts)
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
@@ -106,8 +109,13 @@ def build(
 def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
     """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
     result = {name: value for name, value in own.items() if name not in _HIDDEN}
-    result.update({var.name: var.value for var in extra if not (var.default and var.name in own)})
+    result.update({var.name: var.value for var in extra})
     return result
+
+
+def _effective(env: tuple[EnvVar, ...], facts: Facts) -> tuple[EnvVar, ...]:
+    """Without the defaults for which the user has a value."""
+    return tuple(var for var in env if not (var.default and var.name in facts.env))
 
 
 def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None) -> tuple[EnvVar, ...]:

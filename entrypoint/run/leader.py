@@ -37,7 +37,7 @@ class Leader(Node):
     async def run(self) -> Outcome:
         """The whole job, from this node's start to its end."""
         self._call: RollCall | None = None
-        self._failures: list[tuple[Failure, str]] = []  # with the host; in the order heard
+        self._failures: list[Failure] = []  # in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
         self._waiting_for_end: set[int] = set()  # nodes whose end is the job's
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
@@ -149,7 +149,7 @@ class Leader(Node):
         if kind == "rank":
             self._heard_of_rank(message["event"], message["rank"], message["value"], host, message["tail"])
         elif kind == "ended":
-            end = Failure(message["status"], message["reason"], tuple(message["tail"]))
+            end = Failure(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
@@ -166,7 +166,7 @@ class Leader(Node):
                 self._check_placement()
         elif value != 0:
             what = f"rank {rank} on {host}"
-            self._failures.append((Failure(value, process.ended(what, value), tuple(tail)), what))
+            self._failures.append(Failure(value, what, process.ended(what, value), tuple(tail)))
             if len(self._failures) == 1:
                 asyncio.get_running_loop().call_later(_SETTLE, self._blame)
 
@@ -200,7 +200,7 @@ class Leader(Node):
         if last:
             self._waiting_for_end.discard(rank)
         if end.status != 0:
-            self._failures.append((replace(end, reason=reason), host))
+            self._failures.append(replace(end, what=f"{end.what} on {host}", reason=reason))
         more = bool(self._waiting_for_end) or not last
         if end.status == _VAGUE and more:
             asyncio.get_running_loop().call_later(_VAGUE_SETTLE, self._blame)
@@ -213,9 +213,9 @@ class Leader(Node):
         """The first of those that failed by themselves is the cause, and its last words are worth a look."""
         if self.verdict.done():
             return
-        failure, what = min(self._failures, key=lambda each: _BLAME.get(each[0].status, 0))
+        failure = min(self._failures, key=lambda each: _BLAME.get(each.status, 0))
         if failure.tail:
-            self.say(f"last {_count(len(failure.tail), 'line')} of {what}:")
+            self.say(f"last {_count(len(failure.tail), 'line')} of {failure.what}:")
             for line in failure.tail:
                 self.say(f"  | {line}")
         self.decide(failure.status, failure.reason)

@@ -33,9 +33,10 @@ _LINE = 1000  # characters of each of them
 
 @dataclass(frozen=True)
 class Failure:
-    """How a program ended: its status, that in words, and the last lines it printed."""
+    """How a program ended: its status, its name, that in a sentence, and the last lines it printed."""
 
     status: int
+    what: str
     reason: str
     tail: tuple[str, ...] = ()
 
@@ -198,7 +199,7 @@ class Node:
             started = await process.start(argv, env, plan.workdir)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
-            self._ended(number, Failure(outcome.status, outcome.reason))
+            self._ended(number, outcome.status, outcome.reason)
             return
         self._started.append(started)
         if plan.launch.wraps_ranks:
@@ -206,7 +207,7 @@ class Node:
 
     async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await launcher.wait())
-        self._ended(number, Failure(status, process.ended(self._running[number], status)))
+        self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
@@ -214,11 +215,11 @@ class Node:
         if self.draft.launch.wraps_ranks:
             self.on_rank(event, number, value, tail)
         elif event == "end":
-            self._ended(number, Failure(value, process.ended(self._running[number], value), tail))
+            self._ended(number, value, tail=tail)
 
-    def _ended(self, number: int, end: Failure) -> None:
-        del self._running[number]
-        self.on_program_end(end, not self._running)
+    def _ended(self, number: int, status: int, reason: str = "", tail: tuple[str, ...] = ()) -> None:
+        what = self._running.pop(number)
+        self.on_program_end(Failure(status, what, reason or process.ended(what, status), tail), not self._running)
 
     def on_program_end(self, end: Failure, last: bool) -> None:
         """A program of this node ended; `last` where no other runs any more."""

@@ -7,7 +7,7 @@ worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
 leader -> worker   start()                                      everyone answered
                    ping()        <- pong()                      still there
 worker -> leader   rank(event, rank, value, tail)               a rank started (pid) or ended (status) there
-                   ended(status, reason, tail, last)            a program of its own ended; `last`: no other runs
+                   ended(status, what, reason, tail, last)      a program of its own ended; `last`: no other runs
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
                    release(status, reason)  <- leaving()        the job's result; leave with it

@@ -223,14 +223,12 @@ def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
 
 
 def test_defaults_yield_and_the_rest_wins() -> None:
-    own = {"A": "user", "B": "user", "EMPTY": ""}
-    extra = (
-        EnvVar("A", "default", "device", default=True),
-        EnvVar("B", "asked", "spec"),
-        EnvVar("C", "default", "device", default=True),
-        EnvVar("EMPTY", "default", "device", default=True),
-    )
-    assert planning.environment(own, extra) == {"A": "user", "B": "asked", "C": "default", "EMPTY": ""}
+    own = {"PATH": "/usr/bin", "JOB_ID": "mine", "X": "user", "RANK_ID": "7"}
+    made = build("launcher: ascend\nascend: {rank_table: none}\nenv: {X: asked}", facts(own))
+    (program,) = made.launch.programs
+    got = planning.environment(own, (*made.env, *program.env))
+    assert (got["JOB_ID"], got["X"], got["RANK_ID"]) == ("mine", "asked", "0")
+    assert "JOB_ID" not in values(program.env), "what has no effect is not in the plan"
 
 
 def test_order_of_the_plan_s_variables() -> None:

@@ -1,0 +1,88 @@
+"""Parameter servers never end by themselves: the workers' end is the job's. TensorFlow itself: `make test-engines`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+Make = Callable[..., Cluster]
+SERVES = "echo serving; while :; do sleep 0.05; done"
+# The flags come after the script: $0 is it.
+ROLE = 'case "$*" in *"--job_name ps"*) {server};; *) {worker};; esac'
+
+
+def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> None:
+    script = job.folder / "train.sh"
+    script.write_text(ROLE.format(worker=worker, server=server) + "\n")
+    settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "tensorflow", "--", "sh", str(script), "mine")
+    for rank in reversed(range(job.nodes)):
+        job.start(rank, env=settings, argv=argv)
+
+
+def test_the_job_ends_with_its_workers(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    start(job, 'sleep 0.5; echo "$* | $TF_CONFIG"')
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    for rank in range(2):
+        flags, _, config = job.out(rank).partition(" | ")
+        workers = "--worker_hosts 127.0.0.2:2222,127.0.0.3:2222"
+        assert flags == f"--task_index {rank} --ps_hosts 127.0.0.4:2222 {workers} --job_name worker mine"
+        assert json.loads(config) == {
+            "cluster": {"worker": ["127.0.0.2:2222", "127.0.0.3:2222"], "ps": ["127.0.0.4:2222"]},
+            "task": {"type": "worker", "index": rank},
+        }
+    assert job.out(2) == "serving\n"
+    assert "[entrypoint ps-0]" in job.err(2)
+    assert job.survivors() == []
+
+
+def test_a_server_that_ignores_term_is_ended(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    begun = time.monotonic()
+    start(job, "until [ -e ../up ] || [ -e up ]; do sleep 0.02; done", f"trap '' TERM; touch up; {SERVES}")
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert max(job.ended_at.values()) - begun < 12
+    assert job.survivors() == []
+
+
+def test_a_worker_that_fails_with_5_is_everybody_s_5(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    start(job, 'case "$*" in *"--task_index 1"*) sleep 0.3; exit 5;; esac; sleep 60')
+    assert job.ends() == {0: 5, 1: 5, 2: 5}, job.both()
+    assert "on node-1; exit 5" in job.err(2)
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize(("server", "status"), [("exit 3", 3), ("exit 0", 0)])
+def test_a_server_that_fails_fails_the_job_and_one_that_just_ends_does_not(
+    cluster: Make, server: str, status: int
+) -> None:
+    job = cluster(2, slots=1)
+    start(job, "sleep 1; echo trained", server)
+    assert job.ends() == {0: status, 1: status}, job.both()
+    assert ("trained" in job.out(0)) == (status == 0)
+
+
+def test_with_a_chief_the_job_ends_when_it_does(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    worker = f'case "$TF_CONFIG" in *\'"type": "chief"\'*) sleep 0.5; echo done;; *) {SERVES};; esac'
+    start(job, worker, ENTRYPOINT_TENSORFLOW_CHIEF="worker-0")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert [job.out(rank) for rank in range(3)] == ["done\n", "serving\n", "serving\n"]
+
+
+def test_sigterm_to_a_server_is_143_everywhere(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    start(job, f"trap 'echo saved; exit 0' TERM; {SERVES}")
+    until(lambda: all("serving" in job.out(rank) for rank in range(2)), 20, "both up")
+    job.signal(1, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert "saved" in job.out(0)
