@@ -30,6 +30,12 @@ _KILL = 9
 _IGNORED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
+# What a login over ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
+_OF_LOGINS = (
+    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "_",
+)  # fmt: skip
+
+
 class Stream:
     """One of the program's two output streams on its way to ours."""
 
@@ -120,6 +126,9 @@ def _forget_coercion() -> None:
 def _load(file: str) -> None:
     """This node's own environment; what mpirun's -x set by value (`ENTRYPOINT_KEEP` names it) stays."""
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
+    for name in _OF_LOGINS:
+        if name not in keep:
+            os.environ.pop(name, None)
     with open(file, "rb") as entries:
         for entry in entries.read().split(b"\0")[:-1]:
             name, _, value = entry.partition(b"=")

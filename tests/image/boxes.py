@@ -72,19 +72,20 @@ class Pair:
 
     def start(self, rank: int, *words: str, options: Sequence[str] = ()) -> str:
         """Start one node with this program."""
-        host = f"worker-{rank}"
+        words = (*self.options_of(rank), *options, self.image, *words)
+        self.boxes[rank] = docker("run", "--detach", "--network-alias", f"worker-{rank}", *words).strip()
+        return self.boxes[rank]
+
+    def options_of(self, rank: int) -> tuple[str, ...]:
+        """What docker is given of this node."""
         given = {
             "ENTRYPOINT_HOSTS": "worker-0,worker-1",
             "ENTRYPOINT_SLOTS": str(self.slots),
             "ENTRYPOINT_SECRET": self.secret,
             "ENTRYPOINT_TIMEOUTS_PEERS": "20",
         }
-        self.boxes[rank] = docker(
-            "run", "--detach", "--network", self.name, "--hostname", host, "--network-alias", host,
-            *(word for name, value in given.items() for word in ("--env", f"{name}={value}")),
-            *self.options, *options, self.image, *words,
-        ).strip()  # fmt: skip
-        return self.boxes[rank]
+        variables = (word for name, value in given.items() for word in ("--env", f"{name}={value}"))
+        return ("--network", self.name, "--hostname", f"worker-{rank}", *variables, *self.options)
 
     def start_both(self, *words: str) -> None:
         for rank in (1, 0):

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from boxes import said, sh
+from boxes import Pair, said, sh
 
 from tests.containers import docker
 
@@ -64,8 +64,24 @@ def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
     for found in environments(image, *given(job)):
         assert {name: found.get(name) for name in wanted} == wanted
         added = {name for name in found.keys() - wanted.keys() if not (slots > 1 and _MPIRUN.match(name))}
-        # The script's default -x options are Horovod's and NCCL's.
-        assert added <= listed | ({"PWD", "SHLVL", "_", "OLDPWD"} if slots > 1 else set()) | _xs(found, slots), added
+        assert added <= listed | _xs(found, slots), added
+
+
+@pytest.mark.slow
+def test_ranks_of_another_node_have_no_more(image: str) -> None:
+    """7.6 nor have ranks of another node: nothing of the ssh login that started them"""
+    with Pair(image, given(GIVEN), slots=1) as pair:
+        plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", "python", options=pair.options_of(0)))
+        pair.start_both("python", "-c", LOOK)
+        assert pair.ends() == [0, 0], pair.logs()
+        ranks = [json.loads(line) for line in docker("logs", pair.boxes[0]).splitlines() if line.startswith("{")]
+    assert sorted(rank["HOSTNAME"] for rank in ranks) == ["worker-0", "worker-1"]
+    listed = {variable["name"] for variable in _variables(plan)}
+    wanted = from_docker(image) | GIVEN | {"ENTRYPOINT_HOSTS": "worker-0,worker-1", "ENTRYPOINT_SLOTS": "1"}
+    for found in ranks:
+        assert {name: found.get(name) for name in wanted} == wanted | {"HOSTNAME": found["HOSTNAME"]}
+        added = {name for name in found.keys() - wanted.keys() if not _MPIRUN.match(name)}
+        assert added <= listed | _xs(found, 2) | {"ENTRYPOINT_TIMEOUTS_PEERS"}, added
 
 
 def _variables(plan: object) -> list[dict[str, str]]:
@@ -77,6 +93,7 @@ def _variables(plan: object) -> list[dict[str, str]]:
 
 
 def _xs(found: dict[str, str], slots: int) -> set[str]:
+    """Names of Horovod's and NCCL's, which the script's default -x options set."""
     return {name for name in found if slots > 1 and re.match(r"NCCL_|HOROVOD_", name)}
 
 
