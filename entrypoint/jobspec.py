@@ -110,6 +110,15 @@ class TensorflowSpec(_Section):
     only serve it, as under ParameterServerStrategy."""
 
 
+class MindsporeSpec(_Section):
+    """How msrun starts MindSpore."""
+
+    port: int = Field(8118, ge=1, le=65535)
+    """TCP port of MindSpore's scheduler on worker-0."""
+    extra_args: tuple[str, ...] = Field(())
+    """More options for msrun, each passed as it is."""
+
+
 class AscendSpec(_Section):
     """Ascend NPUs, one process each, as the launcher `ascend` starts them."""
 
@@ -162,6 +171,7 @@ class JobSpec(_Section):
     mpi: MpiSpec = MpiSpec()
     torch: TorchSpec = TorchSpec()
     tensorflow: TensorflowSpec = TensorflowSpec()
+    mindspore: MindsporeSpec = MindsporeSpec()
     ascend: AscendSpec = AscendSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
 

@@ -81,6 +81,7 @@ _LANGUAGES: Mapping[str, Callable[[object], str]] = {
     "hostfile": quote_word,
     "compose.yaml": quote_compose,
     "yaml": quote_yaml,
+    "py": repr,
 }
 
 

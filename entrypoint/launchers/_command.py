@@ -30,6 +30,23 @@ def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, 
     return (*command[:after], *words, *command[after:])
 
 
+def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapping[str, str], setter: str) -> None:
+    """Refuse a launcher's own option that `setter` sets already, where the spec's field `path` has it.
+
+    `settled` names the fields that each option's value comes from. argparse takes any beginning of an option for the
+    option. Raises SpecError.
+    """
+    where, problems = spec.source(path).where, []
+    for word in words:
+        name = word.partition("=")[0].replace("-", "_")
+        option = next((option for option in settled if word.startswith("--") and option.startswith(name[2:])), None)
+        if option:
+            what = f"--{option} is set by {setter}"
+            problems.append(Problem(where, path, what, f"`{word[:60]}`", f"set {settled[option]}"))
+    if problems:
+        raise SpecError(problems)
+
+
 def _after_script(command: Sequence[str]) -> int:
     """How many words come before the program's own arguments: an interpreter, its options, and what it runs."""
     if _PYTHON.fullmatch(command[0]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from entrypoint.errors import Problem, SpecError
 from entrypoint.jobspec import JobSpec
+from entrypoint.launchers._command import refuse_options
 from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
 
@@ -34,7 +34,8 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int)
 
     Raises SpecError when torch.extra_args holds an option that the script sets itself.
     """
-    _check_extra_args(spec)
+    settled = {option: field for option, (_, field) in _RESERVED.items()}
+    refuse_options(spec, "torch.extra_args", spec.torch.extra_args, settled, "the launcher's script")
     template = f"{name}/{name}.sh.j2"
     context = {
         "origin": origin,
@@ -81,17 +82,3 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         master,
         *asked(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
     )
-
-
-def _check_extra_args(spec: JobSpec) -> None:
-    problems = []
-    for word in spec.torch.extra_args:
-        name = word.partition("=")[0].replace("-", "_")
-        # torch takes any beginning of an option for the option.
-        option = next((option for option in _RESERVED if word.startswith("--") and option.startswith(name[2:])), None)
-        if option:
-            where = spec.source("torch.extra_args").where
-            what = f"--{option} is set by the launcher's script"
-            problems.append(Problem(where, "torch.extra_args", what, f"`{word[:60]}`", f"set {_RESERVED[option][1]}"))
-    if problems:
-        raise SpecError(problems)

@@ -342,6 +342,7 @@ TEXTS = {
     "tensorflow.chief": ("worker-0", "worker-0"),
     "ascend.rank_table": ("none", "none"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
+    "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
 }
 OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
 

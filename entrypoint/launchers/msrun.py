@@ -1,0 +1,61 @@
+"""MindSpore's msrun: every node starts its own, and their processes meet at the scheduler that worker-0's one starts.
+
+Source: MindSpore's documentation, "msrun launching", and msrun of MindSpore 2.10.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from entrypoint.errors import ConfigError
+from entrypoint.jobspec import JobSpec
+from entrypoint.launchers._command import refuse_options
+from entrypoint.model import File, Launch, Program, Roster, Topology
+from entrypoint.render import render
+
+# Options that are settled here, and where their values come from.
+_SETTLED = {
+    "worker_num": "hosts and slots",
+    "local_worker_num": "slots",
+    "master_addr": "hosts",
+    "master_port": "mindspore.port",
+    "node_rank": "node_rank",
+    "log_dir": "log_dir",
+    "join": "nothing: the job ends when its processes have",
+    "cluster_time_out": "timeouts.peers",
+}
+
+
+def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+    """msrun on every node, with the command's words as its arguments.
+
+    Raises SpecError when mindspore.extra_args holds an option that is settled here, ConfigError when the nodes have
+    different numbers of slots.
+    """
+    refuse_options(spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher")
+    slots = [attendance.slots for attendance in roster.attendances]
+    if len(set(slots)) > 1:
+        seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
+        raise ConfigError("msrun needs as many processes on one node as on any other", seen, "set slots for all nodes")
+    leader, logs = topology.leader, f"{topology.log_dir}/{topology.job}-msrun"
+    options = {
+        "worker_num": sum(slots),
+        "local_worker_num": topology.this.slots,
+        "master_addr": (leader.address or leader.host) if len(slots) > 1 else "127.0.0.1",
+        "master_port": spec.mindspore.port,
+        "node_rank": topology.me,
+        "log_dir": logs,
+        "join": True,
+        "cluster_time_out": max(1, round(spec.timeouts.peers)),
+    }
+    script = File("msrun.py", render("msrun/msrun.py.j2", {}), "msrun/msrun.py.j2", mode=0o600)
+    words = [f"--{name}={value}" for name, value in options.items()]
+    argv = ("python", f"{topology.run_dir}/{script.name}", *words, *spec.mindspore.extra_args, *_program(spec))
+    return Launch((Program(argv),), files=(script,), folders=(topology.log_dir, logs), verdict="first-failure")
+
+
+def _program(spec: JobSpec) -> tuple[str, ...]:
+    """msrun starts the `python` of PATH and knows an interpreter by these names alone."""
+    first, *others = spec.command
+    name = PurePath(first).name
+    return (name if name in ("python", "python3") else first, *others)
