@@ -25,7 +25,7 @@ ROW_OF = {row.test: row for row in ROWS}
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = [item for item in items if "tests/engines" in item.nodeid]
-    seldom = [] if ASKED else [item for item in here if item.nodeid in ROW_OF and not ROW_OF[item.nodeid].often]
+    seldom = [] if ASKED else [item for item in here if not _often(item)]
     if seldom:
         config.hook.pytest_deselected(items=seldom)
         items[:] = [item for item in items if item not in seldom]
@@ -34,6 +34,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         reason = missing(_image(item))
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _often(item: pytest.Item) -> bool:
+    row = ROW_OF.get(item.nodeid)
+    return row.often if row else not item.get_closest_marker("seldom")
 
 
 def _image(item: pytest.Item) -> str:

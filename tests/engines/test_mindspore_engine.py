@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rows import MINDSPORE, agrees, expected, places
+from tests.containers import TREE, Compose
+from tests.rows import MINDSPORE, agrees, ended, expected, places, said
 
+IMAGE = MINDSPORE
 QUIET = {"GLOG_v": "3"}
 
 
@@ -31,3 +33,16 @@ def test_msrun(request: pytest.FixtureRequest, given: str) -> None:
         containers, log = run(MINDSPORE, "mindspore", "train.py", env=env, seconds=200)
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-05")
+
+
+@pytest.mark.seldom
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rank", ["0", "3"])
+def test_a_process_that_fails_under_msrun_gives_every_container_its_status(compose: Compose, rank: str) -> None:
+    compose.render(
+        TREE / "examples/mindspore/msrun.yaml", "train.py", "--fail", "7", "--fail-rank", rank, image=MINDSPORE
+    )
+    compose.run("up", "-d")
+    containers = compose.containers()
+    # Alone, msrun makes it 1, and on worker-0 45 s later.
+    assert set(ended(containers, 200, together=15).values()) == {7}, said(containers)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.containers import TREE, ModelArts, docker, logs
-from tests.rows import TENSORFLOW, agrees
+from tests.containers import TREE, Compose, ModelArts, docker, logs
+from tests.rows import TENSORFLOW, agrees, ended, said
 
 IMAGE = TENSORFLOW
 QUIET = {"TF_ENABLE_ONEDNN_OPTS": "0", "ENTRYPOINT_LAUNCHER": "tensorflow"}
@@ -64,3 +64,14 @@ def test_parameter_server_strategy(request: pytest.FixtureRequest, modelarts: Mo
         assert re.search(rf"{name} computed [1-9]\d* of 160 shares", log), log
     assert re.search(rf"chief 0 on {workers[0]}, pid", logs(containers[workers[0]])), log
     agrees(log, "1e-10")
+
+
+@pytest.mark.seldom
+def test_a_worker_that_fails_gives_every_container_its_status(compose: Compose) -> None:
+    spec = TREE / "examples/tensorflow-between-graph/job.yaml"
+    compose.render(spec, "train.py", "--fail", "5", "--fail-rank", "1", image=TENSORFLOW)
+    compose.run("up", "-d")
+    containers = compose.containers()
+    # The example's grace is 10 s, and a parameter server may need it.
+    statuses = ended(containers, together=12)
+    assert statuses == dict.fromkeys(["ps-0", "worker-0", "worker-1"], 5), said(containers)
