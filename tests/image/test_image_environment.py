@@ -17,7 +17,7 @@ GIVEN = {
     "LD_LIBRARY_PATH": "/my/lib", "TZ": "Asia/Shanghai",
 }  # fmt: skip
 # What mpirun adds to the environment of every rank.
-_MPIRUN = re.compile(r"(OMPI|PMIX|ORTE|PRTE|PMI|OPAL|HWLOC|IPATH|PSM2?)_|(HFI_NO_BACKTRACE|IPATH_NO_BACKTRACE)$")
+_MPIRUN = re.compile(r"(OMPI|PMIX|ORTE|PRTE|PMI|OPAL|HWLOC|IPATH|PSM2?)_|(HFI_NO_BACKTRACE|DYLD_LIBRARY_PATH)$")
 
 
 def given(variables: dict[str, str]) -> list[str]:
