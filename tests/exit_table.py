@@ -51,7 +51,7 @@ def run(kind: str, values: Iterable[int], words: list[str], env: Mapping[str, st
             # torch.distributed.launch takes its port on one node too, and several run at one time.
             own = {**env, "ENTRYPOINT_RUN_DIR": f"{folder}/run", "ENTRYPOINT_TORCH_PORT": str(20_000 + value)}
             argv = [*words, "--", *program(kind, value)]
-            done = subprocess.run(argv, env=own, cwd=folder, capture_output=True, timeout=120, check=False)
+            done = subprocess.run(argv, env=own, cwd=folder, capture_output=True, timeout=300, check=False)
         return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
     values = list(values)

@@ -16,7 +16,7 @@ from tests.cluster import clean_environment
 RUN = [sys.executable, "-m", "entrypoint", "run"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["codes", "signals"])
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 def test_every_end_is_kept(launcher: str, kind: str) -> None:
