@@ -32,6 +32,10 @@ smoke:  ## 3 containers of the real image train with Horovod and torch, and end 
 test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's too (6 GB): version, containers, seconds, result
 	@scripts/test-engines
 
+.PHONY: test-arm64
+test-arm64:  ## the Ascend image for arm64, built and booted in two containers, emulated (some minutes)
+	@scripts/test-arm64
+
 .PHONY: test-security
 test-security:  ## every point of docs/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend

@@ -1,0 +1,55 @@
+"""The Ascend image for arm64, emulated: it is what it says, and two containers boot one process a (simulated) card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from secrets import token_hex
+
+import pytest
+
+from tests.containers import ModelArts, docker, missing
+from tests.rows import agrees, ended, expected, places, said
+
+IMAGE = "entrypoint-ascend:arm64"
+PATIENCE = 400  # seconds; emulated, and on two cores, a Python starts in some of them
+pytestmark = [
+    pytest.mark.skipif(bool(missing(IMAGE)), reason=str(missing(IMAGE))),
+    pytest.mark.timeout(PATIENCE + 200),
+]
+
+
+@pytest.fixture
+def job() -> Iterator[ModelArts]:
+    name = f"ep{os.getpid()}"
+    subprocess.run(["docker", "network", "create", name], check=True, capture_output=True)
+    started = ModelArts(name)
+    yield started
+    started.remove()
+    subprocess.run(["docker", "network", "rm", name], check=True, capture_output=True)
+
+
+def test_every_program_of_the_image_is_for_arm64() -> None:
+    assert docker("image", "inspect", "--format", "{{.Architecture}}", IMAGE).strip() == "arm64"
+    assert docker("run", "--rm", "--entrypoint", "uname", IMAGE, "-m").strip() == "aarch64"
+    for program in ("/usr/bin/tini", "/usr/sbin/sshd", "/usr/bin/mpirun", "/usr/bin/python3"):
+        header = docker("run", "--rm", "--entrypoint", "od", IMAGE, "-An", "-tx1", "-j18", "-N2", program)
+        assert header.split() == ["b7", "00"], f"{program} is no program for aarch64"  # elf.h: EM_AARCH64 is 183
+
+
+def test_two_containers_boot_a_process_a_card(job: ModelArts) -> None:
+    hosts = ["worker-0", "worker-1"]
+    env = {
+        "ENTRYPOINT_SPEC": "job.yaml",
+        "ENTRYPOINT_SECRET": token_hex(32),
+        "ENTRYPOINT_SIMULATE_ASCEND": "2",
+        "ENTRYPOINT_TIMEOUTS_PEERS": "300",
+        "ENTRYPOINT_TIMEOUTS_LEASE": "60",
+        "RANK_TABLE_FILE": job.CODE,
+    }
+    containers = {host: job.container(IMAGE, host, "ascend", env=env) for host in hosts}
+    assert ended(containers, PATIENCE, together=30) == dict.fromkeys(hosts, 0), said(containers)
+    log = said(containers)
+    assert places(log) == expected(hosts), log
+    agrees(log, "1e-10")
