@@ -127,6 +127,15 @@ class AscendSpec(_Section):
     for; with `none` ranks are counted from `hosts` and `slots`."""
 
 
+class StallSpec(_Section):
+    """What to do about a job that says nothing any more."""
+
+    minutes: float = Field(0.0, ge=0)
+    """Minutes without output from any rank after which every rank's Python stack is shown; 0 never."""
+    action: Literal["warn", "stop"] = Field("warn")
+    """Whether the job then goes on, or ends with 75."""
+
+
 class TimeoutSpec(_Section):
     """How long, in seconds, we wait for what."""
 
@@ -163,6 +172,8 @@ class JobSpec(_Section):
     """Processes (ranks) on each node; the number of accelerators, or 1, where not given."""
     secret_file: str | None = Field(None, json_schema_extra=_flag("--secret-file"))
     """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""
+    restarts: int = Field(0, ge=0, json_schema_extra=_flag("--restarts"))
+    """How many times the job is started again after it ended with 75: on every node, once all are back in time."""
     run_dir: str | None = Field(None, json_schema_extra=_flag("--run-dir"))
     """Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given."""
     log_dir: str | None = Field(None, json_schema_extra=_flag("--log-dir"))
@@ -173,6 +184,7 @@ class JobSpec(_Section):
     tensorflow: TensorflowSpec = TensorflowSpec()
     mindspore: MindsporeSpec = MindsporeSpec()
     ascend: AscendSpec = AscendSpec()
+    stall: StallSpec = StallSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
 
     _sources: Mapping[str, Source] = PrivateAttr(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Attendance, EnvVar, Facts, File, Launch, Plan, Roster, Topology
+from entrypoint.model import Attendance, EnvVar, Facts, File, Launch, Plan, Program, Roster, Topology
 from entrypoint.registry import load
 from entrypoint.render import render
 
@@ -132,10 +132,7 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
 def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:
     values = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
     run_dir = topology.run_dir
-    keeper = (
-        *keep(facts), "--run-dir", run_dir, "--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd,
-        "--tail", f"{run_dir}/tail.{{rank}}",
-    )  # fmt: skip
+    keeper = (*_keeper(facts, run_dir, "{rank}"), "--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd)
     text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
     return [
         File("rank.env", values, "the environment", mode=0o600, secret=True),
@@ -143,9 +140,17 @@ def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar,
     ]
 
 
-def keep(facts: Facts) -> tuple[str, ...]:
-    """The beginning of a command line that has `run/keeper.py` keep a program."""
-    return (facts.python, "-I", "-S", _KEEPER)
+def kept(program: Program, number: int, facts: Facts, topology: Topology) -> tuple[str, ...]:
+    """The command line that has `run/keeper.py` keep this program, which is the node's `number`th."""
+    options = ["--number", str(number), "--linger", "yes"]
+    if program.label:
+        options += ["--label", f"[{program.label}] ", "--log", program.log]
+    return (*_keeper(facts, topology.run_dir, str(number)), *options, "--", *program.argv)
+
+
+def _keeper(facts: Facts, run_dir: str, number: str) -> tuple[str, ...]:
+    files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--said", f"{run_dir}/said")
+    return (facts.python, "-I", "-S", _KEEPER, *files)
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, launcher_logs_in: bool) -> list[File]:

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from entrypoint import plan
-from entrypoint.errors import EntrypointError
+from entrypoint.errors import EntrypointError, RetryError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan, Topology
 from entrypoint.run import hooks, keys, preflight, process
@@ -34,6 +34,11 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     if draft.roll_call == "none" and draft.launcher == "plain":
         (program,) = draft.launch.programs
         return process.replace(program.argv, plan.environment(facts.env, draft.env), draft.workdir)
+    for attempt in range(1, spec.restarts + 1):
+        outcome = asyncio.run(_boot(spec, facts, draft, say))
+        if outcome.status != RetryError.status:
+            return outcome
+        say(f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}; starting again")
     return asyncio.run(_boot(spec, facts, draft, say))
 
 

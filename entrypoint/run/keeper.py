@@ -7,6 +7,7 @@ Run as a file, alone and isolated, once for each rank and each program of a node
     --number   by this number; the MPI rank's where not given
     --linger   yes: after the program's end, stay for what it left running until that closes its output
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
+    --said     file to touch when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
     --label    begin every line that the program prints with this
     --log      file that gets what the program prints, too
@@ -21,6 +22,7 @@ import _signal  # type: ignore[import-not-found]  # the module `signal` takes lo
 import os
 import select
 import sys
+import time
 
 _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
@@ -39,10 +41,15 @@ _OF_LOGINS = (
 class Stream:
     """One of the program's two output streams on its way to ours."""
 
-    def __init__(self, source: int, target: int, label: bytes, copies: list[bytearray], log: int | None) -> None:
+    def __init__(
+        self, source: int, target: int, label: bytes, copies: list[bytearray], log: int | None, said: str | None
+    ) -> None:
         self.source, self._target, self._label, self._copies, self._log = source, target, label, copies, log
+        self._said = said  # file whose time tells when there was output
         self._rest = b""  # a line that has not ended yet
         os.set_blocking(source, False)
+
+    spoke = 0.0  # when any of them last told the entrypoint that there was output, by time.monotonic()
 
     def read(self) -> bytes | None:
         """Pass on what is there: b"" at the stream's end, None where there is nothing just now."""
@@ -50,6 +57,11 @@ class Stream:
             data = os.read(self.source, _CHUNK)
         except BlockingIOError:
             return None
+        except OSError:
+            return b""  # a terminal that nobody holds any more
+        if data and self._said and time.monotonic() - Stream.spoke > 1:
+            Stream.spoke = time.monotonic()
+            _touch(self._said)
         for copy in self._copies:
             copy += data
             del copy[:-_TAIL]
@@ -78,6 +90,13 @@ class Stream:
             _write(self._target, self._label + self._rest + b"\n")
 
 
+def _touch(file: str) -> None:
+    try:
+        os.utime(file)
+    except OSError:
+        return  # nobody looks at it any more
+
+
 def _write(target: int, data: bytes) -> None:
     try:
         while data:
@@ -91,59 +110,43 @@ def main(argv: list[str]) -> int:
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
-    pipe = os.path.join(options["--run-dir"], "ranks") if "--run-dir" in options else None
-    _forget_coercion()
+    pipe = _entrypoint(options["--run-dir"]) if "--run-dir" in options else -1
     if "--env" in options:
         _load(options["--env"])
-    if pipe:
-        _tell(pipe, f"start {rank} {os.getpid()}\n")
+    _write(pipe, f"start {rank} {os.getpid()}\n".encode())
     tail = bytearray()
-    status, streams = _run(program, options, [tail])
+    status, streams = _run(program, options, [tail], pipe)
     for stream in streams:
         stream.drain()
     if status and "--tail" in options:
         _save(options["--tail"].replace("{rank}", rank), tail)
-    if pipe:
-        _tell(pipe, f"end {rank} {status}\n")
+    _write(pipe, f"end {rank} {status}\n".encode())
     if "--linger" in options:
-        _pass_on(streams)
+        _pass_on(streams, pipe)
     for stream in streams:
         stream.close()
     return status
 
 
-def _forget_coercion() -> None:
-    """In a C locale Python sets LC_CTYPE for all that it starts (PEP 538); the program gets what was given."""
+def _entrypoint(run_dir: str) -> int:
+    """The pipe to the entrypoint, whose death is an error on it, since nobody else reads it; -1 where it is gone."""
     try:
-        with open("/proc/self/environ", "rb") as given:
-            if b"\0LC_CTYPE=" in b"\0" + given.read():
-                return
+        return os.open(os.path.join(run_dir, "ranks"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return
-    os.environ.pop("LC_CTYPE", None)
+        return -1
 
 
 def _load(file: str) -> None:
     """This node's own environment; what mpirun's -x set by value (`ENTRYPOINT_KEEP` names it) stays."""
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
-    for name in _OF_LOGINS:
-        if name not in keep:
-            os.environ.pop(name, None)
+    for own in _OF_LOGINS:
+        if own not in keep:
+            os.environ.pop(own, None)
     with open(file, "rb") as entries:
         for entry in entries.read().split(b"\0")[:-1]:
             name, _, value = entry.partition(b"=")
             if os.fsdecode(name) not in keep:
                 os.environb[name] = value
-
-
-def _tell(pipe: str, line: str) -> None:
-    try:
-        # Opened for both ways, a pipe that nobody reads any more can't block the rank.
-        fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        os.write(fd, line.encode())
-        os.close(fd)
-    except OSError:
-        pass  # the entrypoint is gone, and this process soon
 
 
 def _save(file: str, tail: bytearray) -> None:
@@ -155,17 +158,15 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _run(program: list[str], options: dict[str, str], copies: list[bytearray]) -> tuple[int, list[Stream]]:
+def _run(program: list[str], options: dict[str, str], copies: list[bytearray], pipe: int) -> tuple[int, list[Stream]]:
     """The program's status, and its streams, which what it left running may still write to."""
     label = os.fsencode(options.get("--label", ""))
     log = None
     if "--log" in options:
         log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-    # A terminal stays the program's own, unless its lines get a label.
-    passed = {fd: fd for fd in (1, 2) if label or log is not None or not os.isatty(fd)}
-    if len(passed) == 2 and os.path.sameopenfile(1, 2):
-        passed = {1: 1, 2: 1}  # one pipe for both keeps their order
-    pipes = {fd: os.pipe2(os.O_CLOEXEC) for fd in set(passed.values())}
+    one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
+    passed = {1: 1, 2: 1 if one else 2}
+    pipes = {fd: _pair(fd) for fd in set(passed.values())}
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     child = os.fork()
     if child == 0:
@@ -177,28 +178,56 @@ def _run(program: list[str], options: dict[str, str], copies: list[bytearray]) -
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        streams.append(Stream(ours, fd, label, copies, log))
-    return _pass_on(streams, child, woken), streams
+        streams.append(Stream(ours, fd, label, copies, log, options.get("--said")))
+    return _pass_on(streams, pipe, child, woken), streams
 
 
-def _pass_on(streams: list[Stream], child: int = 0, woken: int = -1) -> int:
+def _pair(target: int) -> tuple[int, int]:
+    """Our end and the program's of a stream to `target`: a terminal where that is one, since programs print lines there
+    and blocks elsewhere. Open MPI gives its ranks one."""
+    if not os.isatty(target):
+        return os.pipe2(os.O_CLOEXEC)
+    import termios
+
+    ours, theirs = os.openpty()
+    settings = termios.tcgetattr(theirs)
+    settings[1] &= ~termios.OPOST  # what is printed comes out as it is
+    settings[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    return ours, theirs
+
+
+def _pass_on(streams: list[Stream], pipe: int, child: int = 0, woken: int = -1) -> int:
     """Pass on what comes until this child has ended, whose status it gives; without one, until the streams have."""
     by_source = {stream.source: stream for stream in streams}
     poll = select.poll()
     for source in (*by_source, *([woken] if child else [])):
         poll.register(source, select.POLLIN)
+    if pipe >= 0:
+        poll.register(pipe, 0)  # errors alone
     while child or by_source:
         if child:
             ended, wait = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
         for fd, _ in poll.poll():
-            if fd == woken:
+            if fd == pipe:
+                _die(child)
+            elif fd == woken:
                 os.read(woken, 512)
             elif by_source[fd].read() == b"":
                 poll.unregister(fd)
                 del by_source[fd]
     return 0
+
+
+def _die(child: int) -> None:
+    """The entrypoint was killed: nothing of this rank outlives it."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, _KILL)
+    if child:
+        os.kill(child, _KILL)
+    os._exit(128 + _KILL)
 
 
 def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> None:

@@ -26,6 +26,7 @@ _SETTLE = 0.5
 # Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
 # own status, which may be heard later, and is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
+_SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 0.3  # seconds for the launcher to pass on what ranks said last
 # What says least about the cause comes last: a launcher ends ranks by TERM; KILL is seldom its own doing.
 _BLAME = {128 + signal.SIGTERM: 3, _VAGUE: 2, 128 + signal.SIGKILL: 1}
@@ -40,6 +41,7 @@ class Leader(Node):
         self._failures: list[Failure] = []  # in the order heard
         self._placed: dict[int, str] = {}  # rank -> host
         self._waiting_for_end: set[int] = set()  # nodes whose end is the job's
+        self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         try:
             self.background(self._boot())
@@ -63,6 +65,8 @@ class Leader(Node):
         for session in self._sessions().values():
             session.send("start")
         await self.start(roster)
+        if self.spec.stall.minutes:
+            self.background(self._watch_for_stalls(60 * self.spec.stall.minutes))
 
     async def _call_roll(self) -> Roster:
         assert self.keys is not None
@@ -93,6 +97,8 @@ class Leader(Node):
             own_name.close()
         if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
             plan.check_roster(self.topology, roster)
+        for words in plan.clock_warnings(self.topology, roster):
+            self.say(words)
         slots = sum(attendance.slots for attendance in roster.attendances)
         self.say(f"all {len(self.topology.nodes)} nodes are here, {slots} slots, after {time.monotonic() - begun:.1f}s")
         for session in self._sessions().values():
@@ -144,29 +150,56 @@ class Leader(Node):
                 if time.monotonic() - session.heard > lease:
                     session.close()
 
+    async def _watch_for_stalls(self, limit: float) -> None:
+        """Show every rank's stack once none has printed anything for `limit` seconds; say no more until one does."""
+        warned = False
+        while not self.verdict.done():
+            await asyncio.wait({self.verdict}, timeout=min(limit / 4, 10.0))
+            quiet = min([self.quiet(), *self._quiet.values()])
+            if quiet < limit or self.verdict.done():
+                warned = False
+            elif not warned:
+                warned = True
+                await self._stalled(quiet)
+
+    async def _stalled(self, quiet: float) -> None:
+        reason = f"no rank has printed anything for {quiet / 60:.3g} minutes"
+        self.say(f"{reason}; this is what they do:")
+        for session in self._sessions().values():
+            session.send("stacks")
+        await asyncio.gather(self.show_stacks(), self._all_said("shown", _SHOWN))
+        for rank in self._sessions():
+            self._said[rank, "shown"].clear()
+        if self.spec.stall.action == "stop":
+            self.decide(RetryError.status, f"the job stalled: {reason}")
+
     def _on_message(self, session: Session, message: dict[str, Any]) -> None:
         kind, host = message["kind"], session.node.host
         if kind == "rank":
-            self._heard_of_rank(message["event"], message["rank"], message["value"], host, message["tail"])
+            self._heard_of_rank(
+                host, message["event"], message["rank"], message["value"], message["tail"], message["why"]
+            )
         elif kind == "ended":
             end = Failure(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
-        elif kind in ("stopped", "leaving"):
+        elif kind == "pong":
+            self._quiet[session.node.rank] = message["quiet"]
+        elif kind in ("stopped", "leaving", "shown"):
             self._said[session.node.rank, kind].set()
 
-    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
-        self._heard_of_rank(event, rank, value, self.topology.this.host, tail)
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...], why: str) -> None:
+        self._heard_of_rank(self.topology.this.host, event, rank, value, tail, why)
 
-    def _heard_of_rank(self, event: str, rank: int, value: int, host: str, tail: Sequence[str]) -> None:
+    def _heard_of_rank(self, host: str, event: str, rank: int, value: int, tail: Sequence[str], why: str) -> None:
         if event == "start":
             self._placed[rank] = host
             if len(self._placed) == self._ranks:
                 self._check_placement()
         elif value != 0:
             what = f"rank {rank} on {host}"
-            self._failures.append(Failure(value, what, process.ended(what, value), tuple(tail)))
+            self._failures.append(Failure(value, what, process.ended(what, value, why), tuple(tail)))
             if len(self._failures) == 1:
                 asyncio.get_running_loop().call_later(_SETTLE, self._blame)
 
@@ -237,9 +270,9 @@ class Leader(Node):
             await stopped
             hurry.cancel()
             # What the ranks said last is on its way through the launcher's daemons, which are not told to end.
-            await asyncio.wait(
-                [asyncio.create_task(each.wait()) for each in self._started] or [stopped], timeout=_PASS_ON
-            )
+            ends = [asyncio.create_task(each.wait()) for each in self._started]
+            if ends:
+                await asyncio.wait(ends, timeout=_PASS_ON)
         for session in self._sessions().values():
             session.send("release", status=outcome.status, reason=outcome.reason)
         # Heard, and not only sent: what a dying connection still holds may be dropped.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
-from entrypoint.plan import build, environment, keep
+from entrypoint.plan import build, environment, kept
 from entrypoint.run import keys as job_keys
-from entrypoint.run import process, rank_table
+from entrypoint.run import process, rank_table, stacks
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir, make_folders
+from entrypoint.run.memory import Memory
 from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
@@ -27,6 +29,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
 
 
+_LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace: less than KILL_MARGIN
 _LAST = 20  # lines of a program that failed, which are shown
 _LINE = 1000  # characters of each of them
 
@@ -71,6 +74,7 @@ class Node:
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)
         self.run_dir = RunDir(topology.run_dir)
+        self.memory = Memory.watch()
         self.ranks = Ranks(self.run_dir, self._on_report)
         self.attendant: Attendant | None = None
         self.sshd: Sshd | None = None
@@ -93,8 +97,9 @@ class Node:
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failed(context.get("exception") or RuntimeError(context["message"]))
 
-    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
-        """A rank of this node started (value: pid) or ended (value: status; tail: what it said last, if it failed)."""
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...], why: str) -> None:
+        """A rank of this node started (value: pid), or ended (value: status; why, where that is known, and the last
+        lines it printed, if it failed)."""
         raise NotImplementedError
 
     def on_signal(self, signum: int) -> None:
@@ -169,6 +174,7 @@ class Node:
         plan = build(self.spec, self.facts, self.topology, roster, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
+        self.run_dir.write("said", "", 0o600)
         self.run_dir.ready()
         for number, _ in enumerate(plan.launch.programs):
             if self.verdict.done():
@@ -179,20 +185,7 @@ class Node:
         program = plan.launch.programs[number]
         argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
         if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
-            run_dir = str(self.run_dir.path)
-            options = [
-                "--run-dir",
-                run_dir,
-                "--number",
-                str(number),
-                "--linger",
-                "yes",
-                "--tail",
-                f"{run_dir}/tail.{number}",
-            ]
-            if program.label:
-                options += ["--label", f"[{program.label}] ", "--log", program.log]
-            argv = (*keep(self.facts), *options, "--", *argv)
+            argv = kept(program, number, self.facts, self.topology)
         self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
         try:
             process.check(program.argv, env, plan.workdir)
@@ -212,14 +205,15 @@ class Node:
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
         tail = last_lines(self.run_dir.path / f"tail.{number}") if event == "end" and value else ()
+        why = (value == 128 + signal.SIGKILL and self.memory.oom_killed()) or ""
         if self.draft.launch.wraps_ranks:
-            self.on_rank(event, number, value, tail)
+            self.on_rank(event, number, value, tail, why)
         elif event == "end":
-            self._ended(number, value, tail=tail)
+            self._ended(number, value, why=why, tail=tail)
 
-    def _ended(self, number: int, status: int, reason: str = "", tail: tuple[str, ...] = ()) -> None:
+    def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
         what = self._running.pop(number)
-        self.on_program_end(Failure(status, what, reason or process.ended(what, status), tail), not self._running)
+        self.on_program_end(Failure(status, what, reason or process.ended(what, status, why), tail), not self._running)
 
     def on_program_end(self, end: Failure, last: bool) -> None:
         """A program of this node ended; `last` where no other runs any more."""
@@ -241,9 +235,14 @@ class Node:
         else:
             return
         hurry = asyncio.create_task(self._hurried())
-        await asyncio.wait({gone, hurry}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({gone, hurry}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
         hurry.cancel()
+        if grace and not done:
+            self.say(
+                f"not all programs stopped within the grace of {grace:g}s; this is what they do, then they are killed"
+            )
+            await self.show_stacks(_LAST_LOOK)
         self.ranks.signal(signal.SIGKILL)
 
     async def _programs_gone(self, groups: list[int], below: set[int]) -> None:
@@ -254,6 +253,17 @@ class Node:
         process.kill(process.outside_groups(left, groups), signal.SIGTERM)
         await process.gone(left)
         await process.gone(groups)  # they stay until the last words are passed on
+
+    def quiet(self) -> float:
+        """Seconds since a rank of this node printed something, or since its programs were started."""
+        try:
+            return time.time() - (self.run_dir.path / "said").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    async def show_stacks(self, limit: float = 10.0) -> None:
+        """Show what each program of this node is doing, within `limit` seconds."""
+        await stacks.show(self.ranks.alive, self.facts.env.get("PATH", ""), limit, self.say)
 
     async def _hurried(self) -> None:
         await self.impatient.wait()

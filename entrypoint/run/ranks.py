@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from entrypoint.run import process
 from entrypoint.run.files import RunDir
@@ -75,6 +75,11 @@ class Ranks:
         if not self._alive:
             self._gone.set()
         return pid
+
+    @property
+    def alive(self) -> Mapping[int, int]:
+        """Rank -> pid of what keeps it, of all that run."""
+        return dict(self._alive)
 
     def signal(self, signum: int) -> None:
         """Signal every rank's process group."""

@@ -5,8 +5,9 @@ leader -> worker   hello(hosts, rank, toolkit,                  the roll call's 
 worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
                    refuse(what, seen, do)                       or why this can't be one job
 leader -> worker   start()                                      everyone answered
-                   ping()        <- pong()                      still there
-worker -> leader   rank(event, rank, value, tail)               a rank started (pid) or ended (status) there
+                   ping()        <- pong(quiet)                 still there; seconds since a rank there printed
+                   stacks()      <- shown()                     show what your ranks are doing
+worker -> leader   rank(event, rank, value, tail, why)          a rank started (pid) or ended (status) there
                    ended(status, what, reason, tail, last)      a program of its own ended; `last`: no other runs
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
 leader -> worker   stop(grace)   <- stopped()                   end your ranks

@@ -85,6 +85,8 @@ class Worker(Node):
     def on_leader(self, message: dict[str, Any]) -> None:
         self._heard = time.monotonic()
         kind = message["kind"]
+        if self.verdict.done() and kind != "release":
+            return  # this node is leaving; a leader that starts again finds the next one
         if kind == "hello":
             self._answer(message)
         elif kind == "start":
@@ -92,7 +94,9 @@ class Worker(Node):
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.roster, self._leader_env))
         elif kind == "ping":
-            self._say_to_leader("pong")
+            self._say_to_leader("pong", quiet=self.quiet())
+        elif kind == "stacks":
+            self.background(self._show_stacks())
         elif kind == "stop":
             if message["grace"] == 0:
                 self.impatient.set()
@@ -139,8 +143,8 @@ class Worker(Node):
 
     # -- what happens here
 
-    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...]) -> None:
-        self._say_to_leader("rank", event=event, rank=rank, value=value, tail=tail)
+    def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...], why: str) -> None:
+        self._say_to_leader("rank", event=event, rank=rank, value=value, tail=tail, why=why)
 
     def on_program_end(self, end: Failure, last: bool) -> None:
         self._say_to_leader("ended", **asdict(end), last=last)
@@ -159,6 +163,10 @@ class Worker(Node):
         self._say_to_leader("failed", status=status, reason=reason)
         patience = self.spec.timeouts.grace + self._lease
         asyncio.get_running_loop().call_later(patience, self.decide, status, reason)
+
+    async def _show_stacks(self) -> None:
+        await self.show_stacks()
+        self._say_to_leader("shown")
 
     async def _stop(self, grace: float) -> None:
         await self.stop_programs(grace)

@@ -48,6 +48,16 @@ def test_the_order_of_two_streams_that_are_one() -> None:
     assert done.stdout == b"".join(b"out %d\nerr %d\n" % (i, i) for i in (1, 2, 3))
 
 
+def test_a_terminal_stays_one() -> None:
+    """Open MPI gives each rank one, and a program that prints into a pipe keeps its lines back."""
+    ours, theirs = os.openpty()
+    program = "[ -t 1 ] && [ ! -t 2 ] && printf 'one\\ntwo\\n'; echo err >&2"
+    done = subprocess.run([*KEEP, "--", "sh", "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30)
+    os.close(theirs)
+    assert (os.read(ours, 100), done.stderr) == (b"one\r\ntwo\r\n", b"err\n"), "this terminal adds the \r"
+    os.close(ours)
+
+
 def test_lines_get_a_label_and_a_copy(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("from before\n")

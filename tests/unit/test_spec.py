@@ -339,6 +339,7 @@ TEXTS = {
     "torch.rdzv_backend": ("c10d", "c10d"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
+    "stall.action": ("stop", "stop"),
     "tensorflow.chief": ("worker-0", "worker-0"),
     "ascend.rank_table": ("none", "none"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),

@@ -1,0 +1,51 @@
+"""What programs are doing: the stack of every Python process below them, by py-spy where the image has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from entrypoint.run import process
+from entrypoint.run.progress import Say
+
+_MOST = 16  # processes of one program that are shown
+
+
+async def show(programs: Mapping[int, int], path: str, limit: float, say: Say) -> None:
+    """Say what each program (number -> pid of its keeper) is doing, all within `limit` seconds."""
+    spy = shutil.which("py-spy", path=f"{path}:{os.path.dirname(sys.executable)}")
+    looks = [_look(pid, spy, limit) for keeper in programs.values() for pid in process.descendants(keeper)[:_MOST]]
+    owners = [number for number, keeper in programs.items() for _ in process.descendants(keeper)[:_MOST]]
+    for number, (title, lines) in zip(owners, await asyncio.gather(*looks), strict=False):
+        say(f"rank {number}, {title}")
+        for line in lines:
+            say(f"  | {line}")
+    if programs and not spy:
+        say("Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
+
+
+async def _look(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]]:
+    place = Path(f"/proc/{pid}")
+    words, state, kernel = "", "?", ""
+    with contextlib.suppress(OSError):
+        words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:80]
+        state = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        kernel = (place / "wchan").read_text().strip("0")
+    title = f"pid {pid}, {words}: state {state}{f', in {kernel}' if kernel else ''}"
+    if spy is None or "python" not in words.split(" ")[0]:
+        return title, []
+    # It needs no leave of the program, only the kernel's (ptrace of a process of the same user).
+    seen = await asyncio.create_subprocess_exec(
+        spy, "dump", "--pid", str(pid), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        text, _ = await asyncio.wait_for(seen.communicate(), limit)
+    except asyncio.TimeoutError:
+        seen.kill()
+        return title, [f"py-spy did not answer within {limit:g}s"]
+    return title, [line for line in text.decode(errors="replace").splitlines() if line.strip()]

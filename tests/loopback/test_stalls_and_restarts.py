@@ -1,0 +1,119 @@
+"""What is done about a job that says nothing, about ranks that will not stop, and about a node that was lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+Make = Callable[..., Cluster]
+VENV = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # where py-spy is
+STUCK = "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up', flush=True)\nwaits_for_nobody()\n"
+SILENT = {"ENTRYPOINT_STALL_MINUTES": "0.05", "ENTRYPOINT_TIMEOUTS_LEASE": "3", "PATH": VENV}
+
+
+def up(job: Cluster, count: int) -> None:
+    def all_up() -> bool:
+        return sum(job.out(rank).count("up") for rank in range(job.nodes)) == count
+
+    until(all_up, 30, f"{count} ranks up")
+
+
+def test_the_first_failing_rank_is_named_once_with_its_last_lines(cluster: Make) -> None:
+    job = cluster(2)
+    fails = 'seq 1 50; echo "why it failed" >&2; exit 7'
+    job.start_all("sh", "-c", f'[ "$OMPI_COMM_WORLD_RANK" = 3 ] || exec sleep 600; {fails}')
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+    head, _, tail = job.err(0).partition("last 20 lines of rank 3 on node-1:\n")
+    assert tail, job.both()
+    lines = [line.partition("  | ")[2] for line in tail.splitlines()[:20]]
+    assert sorted(lines) == sorted([*map(str, range(32, 51)), "why it failed"])
+    assert "last 20 lines" not in head + job.err(1)
+    assert job.err(1).endswith("rank 3 on node-1 exited with 7; exit 7\n"), job.both()
+
+
+def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    job.start_all(sys.executable, "-c", STUCK, env=SILENT)
+    up(job, 2)
+    until(lambda: "waits_for_nobody" in job.err(0) and "waits_for_nobody" in job.err(1), 30, "both stacks")
+    assert "no rank has printed anything for 0.0" in job.err(0)
+    assert all(process.poll() is None for process in job.processes.values())
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}
+    assert job.err(0).count("no rank has printed anything") == 1, "once for each silence"
+
+
+def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    job.start_all(sys.executable, "-c", STUCK, env={**SILENT, "ENTRYPOINT_STALL_ACTION": "stop"})
+    assert job.ends() == {0: 75, 1: 75}, job.both()
+    assert "the job stalled: no rank has printed anything for" in job.err(1), job.both()
+    assert "waits_for_nobody" in job.err(1), job.both()
+
+
+def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
+    """The control: one rank of one node prints, the others are silent."""
+    job = cluster(2, slots=1)
+    program = "[ $NODE = 1 ] || exec sleep 4; for i in $(seq 20); do echo $i; sleep 0.2; done"
+    job.start_all("sh", "-c", program, env={**SILENT, "ENTRYPOINT_STALL_ACTION": "stop"})
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert "no rank has printed" not in job.err(0)
+
+
+def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STUCK}"
+    job.start_all(sys.executable, "-c", stubborn, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1", "PATH": VENV})
+    up(job, 2)
+    job.signal(1, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    for rank in range(2):
+        assert "not all programs stopped within the grace of 1s" in job.err(rank), job.both()
+        assert "waits_for_nobody" in job.err(rank), job.both()
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_a_lost_node_that_comes_back_is_another_attempt(cluster: Make, launcher: str, lost: int) -> None:
+    job = cluster(3, slots=1)
+    program = "[ -e again ] && { echo done; exit 0; }; echo up; exec sleep 600"
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--restarts", "1")
+    words, env = (*argv, "--", "sh", "-c", program), {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    for rank in range(3):
+        job.start(rank, argv=words, env=env)
+    up(job, 3)
+    (job.folder / "again").touch()
+    job.signal(lost, signal.SIGKILL)
+    job.processes.pop(lost).wait()
+    others = [rank for rank in range(3) if rank != lost]
+    until(lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others), 20, "the end of the first attempt")
+    job.start(lost, argv=words, env=env)
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert sum(job.out(rank).count("done") for rank in range(3)) == 3, job.both()
+    assert f"node-{lost} is lost" in job.err(others[0])
+    # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces later.
+    until(lambda: job.survivors() == [], 15, "the end of the lost node's daemon")
+
+
+def test_a_node_that_does_not_come_back_ends_the_attempt_at_the_deadline(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    env = {"ENTRYPOINT_RESTARTS": "3", "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
+    job.start_all("sh", "-c", "echo up; exec sleep 600", env=env)
+    up(job, 2)
+    job.signal(1, signal.SIGKILL)
+    assert job.ends() == {0: 69, 1: -signal.SIGKILL}, job.both()
+    assert "1 of 1 peers did not answer within 3s" in job.err(0)
+
+
+def test_a_program_s_own_failure_is_not_tried_again(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    job.start_all("sh", "-c", "echo up; exit 7", env={"ENTRYPOINT_RESTARTS": "3"})
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+    assert "attempt" not in job.err(0)
