@@ -225,6 +225,7 @@ def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
         assert not [path for path in changed if path.endswith(("key", "known_hosts", "authorized_keys", "sshd_config"))]
 
 
+@pytest.mark.slow
 def test_a_leaked_image_gives_nothing_away(image: str) -> None:
     """Whoever has the image has no key, no secret, no index address and no certificate of the build."""
     described = inspect(image)
