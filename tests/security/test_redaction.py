@@ -95,6 +95,8 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
         assert written
         assert "secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set" in done.stderr
         assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
+    if name.startswith("deploy"):
+        assert "secrets in the spec | HF_SPEC_TOKEN | whoever reads it has them" in done.stderr
     if name.startswith("plan"):
         assert "(not shown)" in done.stdout
         assert "FLAG_TOKEN" in done.stdout  # the name is no secret
