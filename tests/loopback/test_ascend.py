@@ -87,11 +87,11 @@ def test_a_table_that_is_completed_in_three_writes_is_waited_for(cluster: Make) 
     path = job.folder / "config" / "jobstart_hccl.json"
     start(job, "sh", "-c", SHOW)
     until(lambda: "it is not there yet" in job.err(0), 15, "a word about the missing table")
-    for written in (table(0, "initializing"), text[: len(text) // 2]):
+    for written in ('{"status": "initializing"}', text[: len(text) // 3], text[: 2 * len(text) // 3]):
         mount(job, written)
         # Several looks of half a second.
         with pytest.raises(AssertionError):
-            until(lambda: any(process.poll() is not None for process in job.processes.values()), 1.2, "an end")
+            until(lambda: any(process.poll() is not None for process in job.processes.values()), 1.3, "an end")
     path.write_text(text)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == ["0", "1", "2", "3"]
