@@ -140,7 +140,14 @@ class ModelArts:
         return started
 
     def container(
-        self, image: str, host: str, example: str, *command: str, env: Mapping[str, str], mounts: tuple[str, ...] = ()
+        self,
+        image: str,
+        host: str,
+        example: str,
+        *command: str,
+        env: Mapping[str, str],
+        mounts: tuple[str, ...] = (),
+        options: tuple[str, ...] = (),
     ) -> str:
         """One of them, with the example's folder as its code."""
         short = host.split(".")[0]
@@ -150,7 +157,7 @@ class ModelArts:
         self.names.append(f"{self.network}-{short.removeprefix(f'{self.job}-')}")
         return docker(
             "run", "-d", "--name", self.names[-1], "--hostname", short, "--network", self.network,
-            "--network-alias", host, "-w", self.CODE, *words, image, *command,
+            "--network-alias", host, "-w", self.CODE, *words, *options, image, *command,
         ).strip()  # fmt: skip
 
     def remove(self) -> None:
