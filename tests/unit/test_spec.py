@@ -313,6 +313,7 @@ SECRET_TEXT = secrets.token_hex(8)
         ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, "f", None, "f"),
         (None, {"ENTRYPOINT_SECRET": "éàüöçñøå"}, None, "éàüöçñøå", None),
     ],
+    ids=["variable", "empty", "file", "variable over spec", "flag over variable", "bytes, not letters, count"],
 )
 def test_one_secret_counts(
     text: str | None, env: dict[str, str], flag: str | None, secret: str | None, file: str | None
