@@ -16,16 +16,16 @@ from entrypoint.run.progress import Say
 _MOST = 16  # processes of one program that are shown
 
 
-async def show(programs: Mapping[int, int], path: str, limit: float, say: Say) -> None:
-    """Say what each program (number -> pid of its keeper) is doing, all within `limit` seconds."""
+async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -> None:
+    """Say what each program (name -> pid of its keeper) is doing, within `limit` seconds."""
     spy = shutil.which("py-spy", path=f"{path}:{os.path.dirname(sys.executable)}")
-    looks = [_look(pid, spy, limit) for keeper in programs.values() for pid in process.descendants(keeper)[:_MOST]]
-    owners = [number for number, keeper in programs.items() for _ in process.descendants(keeper)[:_MOST]]
-    for number, (title, lines) in zip(owners, await asyncio.gather(*looks), strict=False):
-        say(f"rank {number}, {title}")
+    below = [(name, pid) for name, keeper in programs.items() for pid in process.descendants(keeper)[:_MOST]]
+    looks = await asyncio.gather(*(_look(pid, spy, limit) for _, pid in below))
+    for (name, _), (title, lines) in zip(below, looks, strict=True):
+        say(f"{name}, {title}")
         for line in lines:
             say(f"  | {line}")
-    if programs and not spy:
+    if below and not spy:
         say("Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
 
 
