@@ -96,11 +96,16 @@ class RunDir:
 def make_folders(paths: Iterable[str]) -> None:
     """Make directories that outlive the job, such as for logs.
 
-    Raises CantCreateError when one can't be made.
+    Raises CantCreateError when one can't be made, ConfigError when others could have put it where it is, as in /tmp.
     """
-    for path in paths:
-        with _explained(Path(path)):
-            Path(path).mkdir(parents=True, exist_ok=True)
+    for path in map(Path, paths):
+        with _explained(path):
+            path.mkdir(parents=True, exist_ok=True)
+            found, around = os.lstat(path), os.stat(path.parent)
+        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if around.st_mode & stat.S_IWOTH and not mine:
+            seen = f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}"
+            raise ConfigError("a directory for logs is not ours", seen, "remove it, or set ENTRYPOINT_LOG_DIR to another")
 
 
 @contextlib.contextmanager

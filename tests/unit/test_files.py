@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import CantCreateError, ConfigError
-from entrypoint.run.files import RunDir
+from entrypoint.run.files import RunDir, make_folders
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -225,7 +225,7 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
 
 HOLDER = """\
 import os, sys
-from entrypoint.run.files import RunDir
+from entrypoint.run.files import RunDir, make_folders
 run_dir = RunDir(sys.argv[1])
 run_dir.write("left", "behind", 0o600)
 print("held", flush=True)
@@ -337,3 +337,25 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
     with held(tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Directories for logs, which outlive the job
+
+
+def test_a_log_directory_is_made_with_its_parents(tmp_path: Path) -> None:
+    make_folders([str(tmp_path / "a/b"), str(tmp_path / "a/b")])
+    assert (tmp_path / "a/b").is_dir()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_link_where_anybody_could_have_put_it(shared: bool, tmp_path: Path) -> None:
+    """In /tmp it is refused; a platform's own folder may be a link."""
+    tmp_path.chmod(0o1777 if shared else 0o755)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    if not shared:
+        make_folders([str(tmp_path / "log")])
+        return
+    with pytest.raises(ConfigError, match="a directory for logs is not ours"):
+        make_folders([str(tmp_path / "log")])
