@@ -142,6 +142,7 @@ class Attendance:
     mpi: str = ""  # version of Open MPI there, "" where there is none
     address: str = ""  # where the leader reached it
     clock: float = 0.0  # its wall clock minus the leader's, seconds
+    broken: tuple[int, str] | None = None  # why what the launcher needs there cannot be started: status, reason
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ class Launch:
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
+    needs: tuple[str, ...] = ()  # programs of the launcher's own that this node must have
     ranks: int | None = None  # how many of them there will be, on all nodes
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
     verdict: Literal["leader", "first-failure"] = "leader"

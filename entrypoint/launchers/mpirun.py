@@ -13,8 +13,9 @@ from entrypoint.render import render
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
     many = len(topology.nodes) > 1
+    needs = _needs(roster.attendances[topology.me].mpi) if many else ()
     if not topology.is_leader:
-        return Launch(needs_ssh=many, wraps_ranks=True)
+        return Launch(needs_ssh=many, wraps_ranks=True, needs=needs)
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
@@ -25,6 +26,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
         files=(hostfile, script),
         needs_ssh=many,
         wraps_ranks=True,
+        needs=needs,
         ranks=ranks(spec, roster),
     )
 
@@ -57,6 +59,13 @@ def script_text(
             "grace": max(1, round(spec.timeouts.grace)),
         },
     )
+
+
+def _needs(mpi: str) -> tuple[str, ...]:
+    """mpirun, and the daemon that it starts on every other node, which is another one since Open MPI 5."""
+    if not mpi:
+        return ("mpirun",)
+    return ("mpirun", "orted" if int(mpi.split(".")[0]) < 5 else "prted")
 
 
 def ranks(spec: JobSpec, roster: Roster) -> int:

@@ -28,6 +28,7 @@ _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _KILL = 9
+_ENXIO = 6
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
 
@@ -132,7 +133,9 @@ def _entrypoint(run_dir: str) -> int:
     """The pipe to the entrypoint, whose death is an error on it, since nobody else reads it; -1 where it is gone."""
     try:
         return os.open(os.path.join(run_dir, "ranks"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno == _ENXIO:
+            os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
         return -1
 
 
@@ -222,12 +225,44 @@ def _pass_on(streams: list[Stream], pipe: int, child: int = 0, woken: int = -1) 
 
 
 def _die(child: int) -> None:
-    """The entrypoint was killed: nothing of this rank outlives it."""
+    """The entrypoint was killed: nothing of this rank outlives it, nor what has a session of its own, as torchrun's
+    ranks have, nor mpirun's daemon, which nobody here could end any more."""
+    for pid in (*_daemon(os.getppid()), *_below(os.getpid())):
+        try:
+            os.kill(pid, _KILL)
+        except OSError:
+            continue  # gone with its parent
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
     if child:
         os.kill(child, _KILL)
     os._exit(128 + _KILL)
+
+
+def _daemon(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/comm") as name:
+            return [pid] if name.read() in ("orted\n", "prted\n") else []
+    except OSError:
+        return []
+
+
+def _below(pid: int) -> list[int]:
+    """Every process below this one, parents before children."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    # The program's name, in parentheses, may hold anything.
+                    parent = int(stat.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found = [pid]
+    for each in found:  # which grows
+        found += children.get(each, [])
+    return found[1:]
 
 
 def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> None:
@@ -243,12 +278,27 @@ def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> Non
             _signal.signal(signum, _signal.SIG_DFL)
         if cwd:
             os.chdir(cwd)
+        if (file := script(program)) and not os.access(file, os.R_OK):
+            # Python would end with 2, as for a wrong option of its own.
+            kind = 13 if os.path.exists(file) else 2
+            raise OSError(kind, os.strerror(kind), file)
         os.execvp(program[0], program)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
         _write(2, f"cannot start {program[0]}: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
     finally:
         os._exit(status)
+
+
+def script(program: list[str] | tuple[str, ...]) -> str:
+    """The script that this Python is to read, "" where it is another program or that is not plain to see."""
+    if os.path.basename(program[0]).startswith("python"):
+        for word in program[1:]:
+            if not word.startswith("-"):
+                return word
+            if word.strip("-uBEIOPsSqvx") or not word.strip("-"):
+                break  # -m, -c, or an option with a value
+    return ""
 
 
 def _nothing(signum: int, frame: object) -> None:

@@ -58,6 +58,8 @@ class Leader(Node):
         if self.draft.roll_call != "none":
             await self.open_door(self.draft)
             roster = await self._call_roll()
+            if self.verdict.done():
+                return
         launch = plan.build(self.spec, self.facts, self.topology, roster).launch
         self._ranks = launch.ranks
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
@@ -84,7 +86,9 @@ class Leader(Node):
             waiting,
         )
         own = self.topology.this
-        attendance = Attendance(own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host)
+        attendance = Attendance(
+            own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host, broken=self.broken()
+        )
         self.background(self._keep_lease())
         try:
             # The daemons of the others call this node back by its name.
@@ -95,6 +99,10 @@ class Leader(Node):
         finally:
             waiting.close()
             own_name.close()
+        broken = [(each.broken, self.topology.nodes[each.rank].host) for each in roster.attendances if each.broken]
+        if broken:
+            self.decide(broken[0][0][0], "; ".join(f"{reason} on {host}" for (_, reason), host in broken))
+            return roster
         if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
             plan.check_roster(self.topology, roster)
         for words in plan.clock_warnings(self.topology, roster):
@@ -143,12 +151,19 @@ class Leader(Node):
         """A word to every worker each third of the lease, until we end; one that is silent for a whole one is lost."""
         lease = self.spec.timeouts.lease
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        next_ping = time.monotonic() + lease / 3
         while True:
-            await asyncio.wait({never}, timeout=lease / 3)
+            # Not only a third of the lease later: who is silent is lost when the lease ends.
+            ends = [each.heard + lease for each in self._sessions().values() if not each.lost.is_set()]
+            await asyncio.wait({never}, timeout=max(0.05, min([next_ping, *ends]) - time.monotonic()))
+            now = time.monotonic()
             for session in list(self._sessions().values()):
-                session.send("ping")
-                if time.monotonic() - session.heard > lease:
+                if now >= next_ping:
+                    session.send("ping")
+                if now - session.heard > lease:
                     session.close()
+            if now >= next_ping:
+                next_ping = now + lease / 3
 
     async def _watch_for_stalls(self, limit: float) -> None:
         """Show every rank's stack once none has printed anything for `limit` seconds; say no more until one does."""

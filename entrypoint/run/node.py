@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -166,6 +167,19 @@ class Node:
             if file.text:
                 self.run_dir.write(file.name, file.text, file.mode)
 
+    def broken(self) -> tuple[int, str] | None:
+        """Why a program that the launcher needs here cannot be started: status and reason. A rank would not say it."""
+        path = self.facts.env.get("PATH", "")
+        if mpirun := shutil.which("mpirun", path=path):
+            path += f":{os.path.dirname(os.path.realpath(mpirun))}"  # where mpirun looks for its daemon, too
+        for name in self.draft.launch.needs:
+            try:
+                process.check((name,), {"PATH": path}, os.getcwd())
+            except OSError as error:
+                outcome = process.cannot_start((name,), error)
+                return outcome.status, outcome.reason
+        return None
+
     async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
         """Start this node's programs, where it has any, once all that they need is there."""
         if self.draft.launch.needs_rank_table:
@@ -187,9 +201,13 @@ class Node:
         if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
             argv = kept(program, number, self.facts, self.topology)
         self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
+        unread = None if plan.launch.wraps_ranks else process.cannot_read(self.spec.command, plan.workdir)
+        if unread:
+            self._ended(number, unread.status, unread.reason)
+            return
         try:
             process.check(program.argv, env, plan.workdir)
-            started = await process.start(argv, env, plan.workdir)
+            started = await process.start(argv, env, plan.workdir, kept=not plan.launch.wraps_ranks)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
             self._ended(number, outcome.status, outcome.reason)

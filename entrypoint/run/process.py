@@ -14,6 +14,7 @@ from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.model import Outcome
+from entrypoint.run import keeper
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -63,16 +64,42 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
         raise OSError(kind, os.strerror(kind), cwd)
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program, path=env.get("PATH")) is None:
-        kind = errno.EACCES if os.path.exists(program) else errno.ENOENT
+        folders = [""] if "/" in argv[0] else env.get("PATH", "").split(":")
+        there = any(os.path.exists(os.path.join(folder, program)) for folder in folders)
+        kind = errno.EACCES if there else errno.ENOENT
         raise OSError(kind, os.strerror(kind), argv[0])
 
 
-async def start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
+def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
+    """The outcome where the script of this command is not there or is not to be read, which Python ends with 2 for.
+
+    torch's launchers have Python read what is no program, so another interpreter's script must be executable.
+    """
+    word = command[0] if command else ""
+    script = keeper.script(command) or (word if word.endswith(".py") or "/" in word else "")
+    path = os.path.join(cwd, script)
+    if not script or os.access(path, os.X_OK):
+        return None
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(256)
+    except OSError as error:
+        return cannot_start((script,), error)
+    if not first.startswith(b"#!") or b"python" in first:
+        return None
+    return cannot_start((script,), PermissionError(errno.EACCES, os.strerror(errno.EACCES), script))
+
+
+async def start(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, kept: bool = False
+) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
+    A keeper (`kept`) sees our death itself, and has more to end than the kernel would.
     Raises OSError when it is not there or cannot be executed.
     """
-    return await asyncio.create_subprocess_exec(*mortal(argv), env=env, cwd=cwd, start_new_session=True)
+    words = argv if kept else mortal(argv)
+    return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True)
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:

@@ -13,7 +13,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from entrypoint.run.resolve import Address, in_thread, pause, resolve
 
 _TRY = 5.0  # seconds for one step of one attempt
 _HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
+_HEAR_ALL = 2.0  # seconds for the others, once one node cannot be of this job: to name all such, and to tell the rest
 _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
 
 # paramiko logs what we already report, with tracebacks.
@@ -107,6 +108,7 @@ class RollCall:
         self._question, self._on_message, self._waiting = question, on_message, waiting
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self.sessions: dict[int, Session] = {}
+        self._wrong: dict[str, ConfigError] = {}  # host -> why it cannot be of this job
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # all are there, or one can't be
 
     async def gather(self, own: Attendance, limit: float) -> Roster:
@@ -130,7 +132,7 @@ class RollCall:
 
     def _unavailable(self, limit: float) -> UnavailableError:
         missing = self._waiting.missing()
-        seen = ", ".join(f"{host} ({state})" for host, state in missing.items())
+        seen = _named(missing)
         what = f"{len(missing)} of {len(self._nodes)} peers did not answer within {limit:.0f}s"
         return UnavailableError(what, seen, "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds")
 
@@ -148,28 +150,43 @@ class RollCall:
                 now = time.monotonic()
                 refused_since = (refused_since or now) if error.refused else None
                 if refused_since is not None and now - refused_since > _SURE:
-                    self._fail(
-                        RefusedError(
-                            f"{node.host} is not of this job", str(error), "give all nodes the same secret and job name"
-                        )
-                    )
+                    # With whoever else is missing, each with what was seen of it.
+                    others = {host: state for host, state in self._waiting.missing().items() if host != node.host}
+                    also = f"; also missing: {_named(others)}" if others else ""
+                    what, do = f"{node.host} is not of this job", "give all nodes the same secret and job name"
+                    self._fail(RefusedError(what, f"{error}{also}", do))
                     return
                 # A peer's coming up sends no event over the network; it can only be asked again.
                 await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
             except ConfigError as error:
-                self._fail(error)
+                self._wrong[node.host] = error
+                self._waiting.update(node.host, "")
+                asyncio.get_running_loop().call_later(_HEAR_ALL, self._disagree)
+                self._look()
                 return
             else:
                 begun, refused_since = time.monotonic(), None
                 self.sessions[node.rank] = session
                 session.listen(self._on_message)
                 self._waiting.update(node.host, "")
-                if len(self.sessions) == len(self._nodes) and not self._done.done():
-                    self._done.set_result(None)
+                self._look()
                 await session.lost.wait()
                 if not self._done.done():
                     del self.sessions[node.rank]
                     self._waiting.update(node.host, "answered, then went away")
+
+    def _look(self) -> None:
+        """Whether all have answered, well or not."""
+        if self._wrong and len(self.sessions) + len(self._wrong) == len(self._nodes):
+            self._disagree()
+        elif len(self.sessions) == len(self._nodes) and not self._done.done():
+            self._done.set_result(None)
+
+    def _disagree(self) -> None:
+        """Give up, with every node that cannot be of this job. Those that have answered are told by their sessions."""
+        errors, missing = list(self._wrong.values()), self._waiting.missing()
+        seen = "; ".join(error.seen for error in errors) + (f"; also missing: {_named(missing)}" if missing else "")
+        self._fail(ConfigError("; ".join(error.what for error in errors), seen, errors[0].do))
 
     def _fail(self, error: Exception) -> None:
         if not self._done.done():
@@ -203,8 +220,13 @@ class RollCall:
         if answer["kind"] == "refuse":
             client.close()
             raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
-        attendance = Attendance(node.rank, answer["slots"], answer["toolkit"], answer["mpi"], address, clock)
+        broken = tuple(answer["broken"]) if answer.get("broken") else None
+        attendance = Attendance(node.rank, answer["slots"], answer["toolkit"], answer["mpi"], address, clock, broken)
         return Session(node, client, channel, attendance)
+
+
+def _named(missing: Mapping[str, str]) -> str:
+    return ", ".join(f"{host} ({state})" for host, state in missing.items())
 
 
 def _first_answer(channel: paramiko.Channel, address: str) -> dict[str, Any]:

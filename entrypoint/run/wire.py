@@ -2,7 +2,7 @@
 
 leader -> worker   hello(hosts, rank, toolkit,                  the roll call's question
                          launcher, env, lease)
-worker -> leader   facts(slots, mpi, toolkit, clock)            its answer
+worker -> leader   facts(slots, mpi, toolkit, clock, broken)    its answer
                    refuse(what, seen, do)                       or why this can't be one job
 leader -> worker   start()                                      everyone answered
                    ping()        <- pong(quiet)                 still there; seconds since a rank there printed

@@ -13,7 +13,7 @@ from entrypoint.errors import ConfigError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process
-from entrypoint.run.node import Failure, Node
+from entrypoint.run.node import KILL_MARGIN, Failure, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
 
@@ -24,6 +24,7 @@ class Worker(Node):
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's result."""
         self._stopping = False
+        self._refused = ""  # why this node cannot be of the leader's job
         self._lease = self.spec.timeouts.lease
         self._heard = time.monotonic()
         self._called = asyncio.Event()
@@ -51,14 +52,28 @@ class Worker(Node):
         # Neither is needed to answer a call; a name that nobody knows is why none comes, so it is worth a word.
         for node in (leader, own):
             self.background(self._resolve(node))
+        patience = limit
         try:
-            await asyncio.wait_for(self._called.wait(), limit)
-        except asyncio.TimeoutError:
+            # A leader that has called, and is still there, gives up by itself and says why.
+            while not await self._called_within(patience) and self._leader_is_there():
+                patience = self._lease
+        finally:
+            self._waiting.close()
+        if not self._called.is_set():
             seen = ", ".join(f"{host}: {state}" for host, state in self._waiting.missing().items())
             do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
             self.decide(UnavailableError.status, f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}")
-        finally:
-            self._waiting.close()
+
+    async def _called_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._called.wait(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def _leader_is_there(self) -> bool:
+        connected = self.attendant is not None and self.attendant.connected
+        return connected and time.monotonic() - self._heard <= self._lease
 
     async def _resolve(self, node: Peer) -> None:
         update = partial(self._waiting.update, f"the name {node.host}")
@@ -114,12 +129,19 @@ class Worker(Node):
         wrong = self._disagreement(hello)
         if wrong:
             self._say_to_leader("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
-            self.decide(ConfigError.status, " | ".join(wrong))
+            # Once it is heard, which ends the session: what is only sent goes down with our sshd.
+            self._refused = " | ".join(wrong)
+            asyncio.get_running_loop().call_later(KILL_MARGIN, self.decide, ConfigError.status, self._refused)
             return
         self._lease = hello["lease"]
         self._leader_env = hello["env"]
         self._say_to_leader(
-            "facts", slots=self.topology.this.slots, mpi=self.facts.mpi, toolkit=__version__, clock=time.time()
+            "facts",
+            slots=self.topology.this.slots,
+            mpi=self.facts.mpi,
+            toolkit=__version__,
+            clock=time.time(),
+            broken=self.broken(),
         )
 
     def _disagreement(self, hello: dict[str, Any]) -> tuple[str, str, str] | None:
@@ -133,6 +155,8 @@ class Worker(Node):
         return None
 
     def on_leader_lost(self) -> None:
+        if self._refused:
+            self.decide(ConfigError.status, self._refused)
         # Before the start it may come again: a leader calls until all have answered.
         if self._called.is_set():
             self.decide(RetryError.status, f"{self.topology.leader.host} is lost: its session ended")

@@ -36,6 +36,20 @@ def test_what_cannot_be_started(program: str, status: int) -> None:
     assert done.stderr.startswith(f"cannot start {program}: ".encode())
 
 
+@pytest.mark.parametrize(("script", "status"), [("missing.py", 127), ("there.py", 3)])
+def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Path) -> None:
+    """Alone, Python ends with 2, as for a wrong option."""
+    (tmp_path / "there.py").write_text("raise SystemExit(3)")
+    done = keep("--", sys.executable, "-u", script, cwd=tmp_path)
+    assert (done.returncode, f": {script}: ".encode() in done.stderr) == (status, status == 127), done
+
+
+def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ranks")  # which nobody reads
+    done = keep("--run-dir", str(tmp_path), "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (137, b"")
+
+
 def test_every_byte_passes() -> None:
     data = bytes(range(256)) * 4096
     done = subprocess.run([*KEEP, "--", "cat"], input=data, capture_output=True, timeout=30)

@@ -163,7 +163,7 @@ try:
     print(version("torch"))
 except Exception:
     import torch
-    print(torch.__version__)') || fail 127 "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
+    print(torch.__version__)') || fail $(($? == 126 ? 126 : 127)) "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
 fi
 case $TORCH_VERSION in [0-9]*.[0-9]*) ;; *) fail 78 "TORCH_VERSION is no version" "'$TORCH_VERSION'" "write for example 2.1" ;; esac
 minor=${TORCH_VERSION#*.}
