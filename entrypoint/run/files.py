@@ -105,7 +105,9 @@ def make_folders(paths: Iterable[str]) -> None:
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
         if around.st_mode & stat.S_IWOTH and not mine:
             seen = f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}"
-            raise ConfigError("a directory for logs is not ours", seen, "remove it, or set ENTRYPOINT_LOG_DIR to another")
+            raise ConfigError(
+                "a directory for logs is not ours", seen, "remove it, or set ENTRYPOINT_LOG_DIR to another"
+            )
 
 
 @contextlib.contextmanager
