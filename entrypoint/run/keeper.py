@@ -166,7 +166,7 @@ def _run(program: list[str], options: dict[str, str], copies: list[bytearray], p
     label = os.fsencode(options.get("--label", ""))
     log = None
     if "--log" in options:
-        log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
     one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}

@@ -171,9 +171,11 @@ class Leader(Node):
         while not self.verdict.done():
             await asyncio.wait({self.verdict}, timeout=min(limit / 4, 10.0))
             quiet = min([self.quiet(), *self._quiet.values()])
-            if quiet < limit or self.verdict.done():
+            if self.verdict.done():
+                return
+            if quiet < limit / 2:  # what the nodes said is a little old, so they need not agree to the second
                 warned = False
-            elif not warned:
+            elif quiet >= limit and not warned:
                 warned = True
                 await self._stalled(quiet)
 

@@ -281,7 +281,10 @@ class Node:
 
     async def show_stacks(self, limit: float = 10.0) -> None:
         """Show what each program of this node is doing, within `limit` seconds."""
-        await stacks.show(self.ranks.alive, self.facts.env.get("PATH", ""), limit, self.say)
+        alive = self.ranks.alive
+        names = {} if self.draft.launch.wraps_ranks else self._running
+        programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
+        await stacks.show(programs, self.facts.env.get("PATH", ""), limit, self.say)
 
     async def _hurried(self) -> None:
         await self.impatient.wait()
