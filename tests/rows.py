@@ -102,7 +102,7 @@ def said(containers: dict[str, str]) -> str:
     return "".join(f"--- {name}\n{logs(each)}" for name, each in containers.items())
 
 
-def ended(containers: dict[str, str], seconds: float = 90, together: float = 2.0) -> dict[str, int]:
+def ended(containers: dict[str, str], seconds: float = 150, together: float = 2.0) -> dict[str, int]:
     """Each container's status; all end by themselves, and together."""
     docker("wait", *containers.values(), timeout=seconds)
     ends = [finished_at(each) for each in containers.values()]

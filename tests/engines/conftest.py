@@ -79,7 +79,7 @@ Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 def job_yaml(compose: Compose) -> Callable[..., Ran]:
     """Run an example's spec in containers, to a good end."""
 
-    def run(image: str, spec: str, *command: str, seconds: float = 90) -> Ran:
+    def run(image: str, spec: str, *command: str, seconds: float = 150) -> Ran:
         compose.render(TREE / "examples" / spec, *command, image=image)
         compose.run("up", "-d")
         return well(compose.containers(), seconds)
@@ -91,7 +91,7 @@ def job_yaml(compose: Compose) -> Callable[..., Ran]:
 def variables(modelarts: ModelArts) -> Callable[..., Ran]:
     """Run an example from ModelArts' variables alone, to a good end."""
 
-    def run(image: str, example: str, *command: str, seconds: float = 90, **more: object) -> Ran:
+    def run(image: str, example: str, *command: str, seconds: float = 150, **more: object) -> Ran:
         return well(modelarts.start(image, example, *command, **more), seconds)  # type: ignore[arg-type]
 
     return run
