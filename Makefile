@@ -36,6 +36,10 @@ test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's 
 test-arm64:  ## the Ascend image for arm64, built and booted in two containers, emulated (some minutes)
 	@scripts/test-arm64
 
+.PHONY: test-faults
+test-faults:  ## every fault of docs/boot.md in real containers, three times in a row: fault, bound, seconds, result
+	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
+
 .PHONY: test-security
 test-security:  ## every point of docs/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend

@@ -1,0 +1,88 @@
+"""Row 7: the same verdicts under the launchers that start the program on every node by themselves."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from faultjob import IMAGE, NOW, SAVES, TRAINS, UP, Job, running
+
+from tests.cluster import until
+from tests.rows import ASCEND
+
+Make = Callable[..., Job]
+CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
+# With tensorflow and ascend the program needs neither framework nor cards, and the smaller image has none.
+EVERY = pytest.mark.parametrize(
+    ("launcher", "image"),
+    [("torchlaunch", IMAGE), ("pytorch", IMAGE), ("tensorflow", ASCEND), ("ascend", ASCEND)],
+    ids=["torchlaunch", "pytorch", "tensorflow", "ascend"],
+)
+PAIR = ["worker-0", "worker-1"]
+# After two seconds worker-1 fails; alone, the other would stay.
+FAILS = f'{UP}if [ "$HOSTNAME" = worker-1 ]; then sleep 2; echo "$HOSTNAME fails at {NOW}"; exit 7; fi; exec sleep 1000'
+
+
+def begin(make: Make, launcher: str, image: str, program: str, **env: str) -> Job:
+    job = make(launcher, nodes=2, image=image)
+    job.start("sh", "-c", program, env={**(CARDS if image == ASCEND else {}), **env})
+    return job
+
+
+@EVERY
+@pytest.mark.fault("7", "1: worker-1 is killed", bound="5 s")
+def test_worker_1_is_killed(make: Make, launcher: str, image: str) -> None:
+    job = begin(make, launcher, image, TRAINS)
+    job.up()
+    fault = job.kill("worker-1")
+    assert job.ends() == {"worker-0": 75, "worker-1": 137}, job.logs()
+    assert "worker-1 is lost: its session ended, last word " in job.last_line("worker-0"), job.logs()
+    job.within(5, job.took(fault))
+
+
+@EVERY
+@pytest.mark.fault("7", "2: worker-0 is killed", bound="5 s")
+def test_its_leader_is_killed(make: Make, launcher: str, image: str) -> None:
+    job = begin(make, launcher, image, TRAINS)
+    job.up()
+    fault = job.kill("worker-0")
+    assert job.ends() == {"worker-0": 137, "worker-1": 75}, job.logs()
+    assert "worker-0 is lost: its session ended" in job.last_line("worker-1"), job.logs()
+    job.within(5, job.took(fault))
+
+
+@pytest.mark.parametrize(
+    ("launcher", "image"),
+    [("torchrun", IMAGE), ("torchlaunch", IMAGE), ("pytorch", IMAGE), ("tensorflow", ASCEND), ("ascend", ASCEND)],
+    ids=["torchrun", "torchlaunch", "pytorch", "tensorflow", "ascend"],
+)
+@pytest.mark.fault("7", "4: worker-1 exits with 7 after 2 s, the other would stay", bound="5 s", often="pytorch")
+def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
+    job = begin(make, launcher, image, FAILS)
+    assert job.ends(90) == dict.fromkeys(PAIR, 7), job.logs()
+    for host in PAIR:
+        assert re.search(r"exited with 7 on worker-1; exit 7$", job.last_line(host)), job.logs()
+    job.within(5, job.took(job.times("fails at")["worker-1"]))
+
+
+@pytest.mark.fault("7", "the control: worker-1 exits with 7, and there is no roll call", launcher="torchrun")
+def test_torchrun_alone_stays(make: Make) -> None:
+    job = begin(make, "torchrun", IMAGE, FAILS, ENTRYPOINT_SECRET="")
+    until(lambda: "worker-1" in job.times("fails at"), 60, "worker-1 has failed")
+    failed = job.times("fails at")["worker-1"]
+    until(lambda: time.time() - failed > 8, 10, "more time than the bound")
+    assert running(job.boxes["worker-0"]), job.logs()
+
+
+@EVERY
+@pytest.mark.parametrize("host", PAIR)
+@pytest.mark.fault("7", "6: SIGTERM to {host}: every program is told", bound="1 s")
+def test_one_of_two_is_stopped(make: Make, launcher: str, image: str, host: str) -> None:
+    job = begin(make, launcher, image, SAVES)
+    job.up()
+    fault = job.kill(host, "TERM")
+    assert job.ends() == dict.fromkeys(PAIR, 143), job.logs()
+    assert set(re.findall(r"(worker-\d) saved", job.logs())) == set(PAIR), job.logs()
+    job.within(1, max(job.times("told at").values()) - fault)

@@ -1,0 +1,108 @@
+"""Rows 4 and 12: a program fails on one node, or leaves something running."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, TRAINS, UP, Job
+
+from tests.cluster import until
+
+Make = Callable[..., Job]
+
+
+def fails(how: str, others: str = TRAINS) -> str:
+    """worker-2 prints 30 lines and fails a moment after all are up; the others train."""
+    lines = "for i in $(seq 30); do echo line $i; done; "
+    last = f'{UP}sleep 4; {lines}echo "$HOSTNAME fails at {NOW}"; {how}'
+    return f'if [ "$HOSTNAME" = worker-2 ]; then {last}; else {others}; fi'
+
+
+@BOTH
+@pytest.mark.parametrize(("how", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
+@pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s", often="mpirun")
+def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> None:
+    job = make(launcher)
+    job.start("sh", "-c", fails(how))
+    assert job.ends(120) == dict.fromkeys(HOSTS, status), job.logs()
+    named_once(job, launcher, status)
+    job.within(3, job.took(job.times("fails at")["worker-2"]))
+
+
+def named_once(job: Job, launcher: str, status: int) -> None:
+    """What failed is in every node's last line, its last 20 lines are in worker-0's log alone."""
+    who = "rank 2 on worker-2" if launcher == "mpirun" else f"{launcher}"
+    for host in HOSTS:
+        line = job.last_line(host)
+        assert who in line, job.logs()
+        assert "worker-2" in line.partition("] ")[2], job.logs()
+        assert line.endswith(f"; exit {status}"), job.logs()
+    log = job.logs()
+    assert log.count("last 20 lines of ") == 1, log
+    assert "last 20 lines of " in job.log("worker-0")
+    shown = re.findall(r"\[entrypoint worker-0\]   \| (.*)", log)
+    assert len(shown) == 20, log
+    if launcher == "mpirun":
+        assert shown[:-1] == [f"line {number}" for number in range(12, 31)], log
+        assert shown[-1].startswith("worker-2 fails at "), log
+
+
+@pytest.mark.fault(
+    "4", "worker-2 fails, a rank elsewhere ignores TERM, grace 4 s", bound="grace + 3 s", launcher="mpirun"
+)
+def test_a_program_fails_and_another_does_not_stop(make: Make) -> None:
+    job = make("mpirun")
+    job.start("sh", "-c", fails("exit 7", STUBBORN), env={"ENTRYPOINT_TIMEOUTS_GRACE": "4"})
+    assert job.ends(60) == dict.fromkeys(HOSTS, 7), job.logs()
+    took = job.took(job.times("fails at")["worker-2"])
+    assert took > 4, job.logs()
+    job.within(4 + 3, took)
+
+
+@pytest.mark.fault("4", "worker-2 fails, the others save for 3 s", bound="3 s + what they need", launcher="mpirun")
+def test_a_program_fails_and_the_others_save(make: Make) -> None:
+    job = make("mpirun")
+    job.start("sh", "-c", fails("exit 7", SAVES))
+    assert job.ends(60) == dict.fromkeys(HOSTS, 7), job.logs()
+    assert len(re.findall(r"worker-\d saved", job.logs())) == 3, job.logs()
+    job.within(3 + 3, job.took(job.times("fails at")["worker-2"]))
+
+
+@BOTH
+@pytest.mark.fault("4", "the control: nobody fails")
+def test_nobody_fails(make: Make, launcher: str) -> None:
+    job = make(launcher)
+    job.start("sh", "-c", f"{UP}echo done")
+    assert job.ends(120) == dict.fromkeys(HOSTS, 0), job.logs()
+    assert "last " not in job.logs().replace("last word", ""), job.logs()
+
+
+# Each leaves a process that never ends; it says where it looks for the program's end, and what that printed last.
+LEFT = {
+    "a child that holds stdout": "(sleep 999; echo never) & ",
+    "a double-forked daemon": "(setsid sh -c 'sleep 999 & sleep 999' </dev/null >/dev/null 2>&1 &) ; ",
+    "a daemon that holds stdout": "(setsid sleep 999 &) ; ",
+    "zombies": "for i in 1 2 3; do sh -c 'sleep 0.1 & exec sleep 999' & done; sleep 0.5; ",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.fault("12", "the program leaves {left}", bound="2 s")
+def test_a_program_leaves_something(make: Make, launcher: str, left: str) -> None:
+    job = make(launcher)
+    last = "for i in $(seq 200); do echo word $i; done; "
+    program = f'{UP}{LEFT[left]}sleep 2; {last}echo "$HOSTNAME ends at {NOW}"; exit 0'
+    # A shell outlives the entrypoint, so that the container does, and what is left there would be seen.
+    stays = 'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)"; sleep 999 & wait'
+    job.start("-c", stays, "sh", "sh", "-c", program, options={"": ("--init", "--entrypoint", "sh")})
+    until(lambda: len(set(re.findall(r"(worker-\d) has 0 at ", job.logs()))) == 4, 90, "every entrypoint's end")
+    for host in HOSTS:
+        # docker-init, the shell that stays, and its own sleep, without which there would be nothing to see.
+        assert sorted(job.processes(host)) == ["docker-init", "sh", "sleep 999"], job.logs()
+    assert len(re.findall(r"word 200\b", job.logs())) == 4, job.logs()
+    ends = job.times("ends at")
+    assert set(ends) == set(HOSTS), job.logs()
+    job.within(2, max(job.times("has 0 at").values()) - max(ends.values()))
