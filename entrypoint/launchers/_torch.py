@@ -80,5 +80,7 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         EnvVar("NODE_RANK", str(topology.me), str(origins.get("node_rank", "the only node"))),
         EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
         master,
+        # Torch's launchers kill after 30 s; newer ones can be told (2.13 can), so that a longer grace is kept.
+        EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(spec.timeouts.grace) + 2), "timeouts.grace", default=True),
         *asked(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
     )

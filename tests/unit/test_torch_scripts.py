@@ -376,6 +376,7 @@ def test_plan_of_a_node() -> None:
         "MASTER_ADDR": "w-0",
         "NODE_ADDR": "w-1",
         "JOB_ID": "job-7",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "32",
     }
     assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
 
