@@ -129,7 +129,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         line.good += report.passed
         line.containers = str(noted.get("containers", line.containers))
         if "seconds" in noted:
-            line.seconds.append(f"{noted['seconds']:.1f}")
+            line.seconds.append(f"{max(0.0, noted['seconds']):.2f}")
     line.bad += report.failed
 
 

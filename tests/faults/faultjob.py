@@ -69,7 +69,9 @@ class Job:
         def run(host: str) -> str:
             own = (*given.get("", ()), *given.get(host, ()))
             where = () if "--network" in own else ("--network", self.network, "--network-alias", host)
-            return docker("run", "-d", "--hostname", host, *where, *variables, *own, self.image, *command).strip()
+            return docker(
+                "run", "-d", "--no-healthcheck", "--hostname", host, *where, *variables, *own, self.image, *command
+            ).strip()
 
         hosts = self.hosts if hosts is None else hosts
         with ThreadPoolExecutor(len(hosts)) as pool:
