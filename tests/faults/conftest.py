@@ -82,10 +82,10 @@ def _param(item: pytest.Item, name: str, default: str) -> str:
 
 
 def _often(item: pytest.Item) -> bool:
-    """Whether `make test` has it, too: under the launcher that is named, or all."""
+    """Whether `make test` has it, too: the case that is named."""
     mark = item.get_closest_marker("fault")
     often = mark.kwargs.get("often", "") if mark else ""
-    return bool(often) and often in (_param(item, "launcher", "all"), "all")
+    return bool(often) and item.name.endswith(f"[{often}]")
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,13 @@ Make = Callable[..., Job]
 def fails(how: str, others: str = TRAINS) -> str:
     """worker-2 prints 30 lines and fails a moment after all are up; the others train."""
     lines = "for i in $(seq 30); do echo line $i; done; "
-    last = f'{UP}sleep 4; {lines}echo "$HOSTNAME fails at {NOW}"; {how}'
+    last = f'{UP}sleep 3; {lines}echo "$HOSTNAME fails at {NOW}"; {how}'
     return f'if [ "$HOSTNAME" = worker-2 ]; then {last}; else {others}; fi'
 
 
 @BOTH
 @pytest.mark.parametrize(("how", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
-@pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s", often="mpirun")
+@pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s", often="exit 7-7-mpirun")
 def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> None:
     job = make(launcher)
     job.start("sh", "-c", fails(how))

@@ -62,7 +62,7 @@ def test_without_a_roll_call_the_others_stay(make: Make) -> None:
 
 @BOTH
 @pytest.mark.parametrize("lost", ["worker-2", "worker-0"])
-@pytest.mark.fault("3", "{lost} is cut off, lease 3 s", bound="lease + 5 s", often="mpirun")
+@pytest.mark.fault("3", "{lost} is cut off, lease 3 s", bound="lease + 5 s", often="worker-2-mpirun")
 def test_a_node_is_cut_off(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.cut_off(lost)

@@ -26,15 +26,15 @@ def passed(seconds: float) -> None:
 
 
 @BOTH
-@pytest.mark.fault("8", "absent, silent, refusing; deadline 8 s", bound="deadline + 2 s", often="mpirun")
+@pytest.mark.fault("8", "absent, silent, refusing; deadline 6 s", bound="deadline + 2 s", often="mpirun")
 def test_each_bad_host_is_named(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.hosts.append("worker-4")
-    env = {"ENTRYPOINT_HOSTS": ",".join(job.hosts), "ENTRYPOINT_TIMEOUTS_PEERS": "8"}
+    env = {"ENTRYPOINT_HOSTS": ",".join(job.hosts), "ENTRYPOINT_TIMEOUTS_PEERS": "6"}
     # worker-1 never starts; worker-2 has no sshd; worker-3 has another key; worker-4 is well.
     job.start("-c", "exec sleep 100", hosts=["worker-2"], env=env, options={"": ("--entrypoint", "sh")})
     # Nobody can tell worker-3, which does not take us for its own: it leaves at its own deadline, here a later one.
-    other = {"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "14"}
+    other = {"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "10"}
     job.start("sh", "-c", TRAINS, hosts=["worker-3"], env={**env, **other})
     job.start("sh", "-c", TRAINS, hosts=["worker-0", "worker-4"], env=env)
     assert job.ends(30, ["worker-0", "worker-3", "worker-4"]) == {f"worker-{rank}": 69 for rank in (0, 3, 4)}, (
@@ -42,12 +42,12 @@ def test_each_bad_host_is_named(make: Make, launcher: str) -> None:
     )
     line = job.last_line("worker-0")
     assert (
-        "3 of 4 peers did not answer within 8s | worker-1 (no DNS), worker-2 (refused), worker-3 (another host key at "
+        "3 of 4 peers did not answer within 6s | worker-1 (no DNS), worker-2 (refused), worker-3 (another host key at "
         in line
     )
     assert line.partition("] ")[2] == job.last_line("worker-4").partition("] ")[2], job.logs()
     job.within(
-        8 + 2, max(finished_at(job.boxes[host]) - started_at(job.boxes[host]) for host in ("worker-0", "worker-4"))
+        6 + 2, max(finished_at(job.boxes[host]) - started_at(job.boxes[host]) for host in ("worker-0", "worker-4"))
     )
 
 
