@@ -11,7 +11,11 @@ from boxes import Pair, said, sh
 from tests.containers import docker
 
 OURS = ("pydantic", "paramiko", "cryptography", "entrypoint")
-LOOK = "import json, os; print(json.dumps(dict(os.environ)))"
+# One rank after the other: mpirun passes on 2 KiB at a time, of whichever rank has any.
+LOOK = (
+    "import json, os, time; time.sleep(0.5 * int(os.environ.get('OMPI_COMM_WORLD_RANK', 0))); "
+    "print(json.dumps(dict(os.environ)))"
+)
 GIVEN = {
     "A": "1", "ODD": "it's \"two  words\" $HOME {{ x }}", "LINES": "a\nb", "EMPTY": "", "PYTHONPATH": "/mine",
     "LD_LIBRARY_PATH": "/my/lib", "TZ": "Asia/Shanghai",
