@@ -60,7 +60,7 @@ class Leader(Node):
             roster = await self._call_roll()
             if self.verdict.done():
                 return
-        launch = plan.build(self.spec, self.facts, self.topology, roster).launch
+        launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(roster).launch
         self._ranks = launch.ranks
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._waiting_for_end = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard

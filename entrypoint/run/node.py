@@ -74,6 +74,7 @@ class Node:
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)
+        self._plan = draft  # until `prepare`
         self.run_dir = RunDir(topology.run_dir)
         self.memory = Memory.watch()
         self.ranks = Ranks(self.run_dir, self._on_report)
@@ -180,20 +181,24 @@ class Node:
                 return outcome.status, outcome.reason
         return None
 
-    async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
-        """Start this node's programs, where it has any, once all that they need is there."""
-        if self.draft.launch.needs_rank_table:
-            cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
-            roster = replace(roster, cards=cards)
-        plan = build(self.spec, self.facts, self.topology, roster, leader_env)
+    def prepare(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> Plan:
+        """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""
+        self._plan = plan = build(self.spec, self.facts, self.topology, roster, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
         self.run_dir.write("said", "", 0o600)
+        return plan
+
+    async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
+        """Start this node's programs, where it has any; what waits for a rank table is prepared only now."""
+        if self.draft.launch.needs_rank_table:
+            cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
+            self.prepare(replace(roster, cards=cards), leader_env)
         self.run_dir.ready()
-        for number, _ in enumerate(plan.launch.programs):
+        for number, _ in enumerate(self._plan.launch.programs):
             if self.verdict.done():
                 return
-            await self._start(plan, number)
+            await self._start(self._plan, number)
 
     async def _start(self, plan: Plan, number: int) -> None:
         program = plan.launch.programs[number]

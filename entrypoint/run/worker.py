@@ -135,6 +135,8 @@ class Worker(Node):
             return
         self._lease = hello["lease"]
         self._leader_env = hello["env"]
+        if not self.draft.launch.needs_rank_table:
+            self.prepare(self.draft.roster, self._leader_env)  # before the answer, which lets ranks come
         self._say_to_leader(
             "facts",
             slots=self.topology.this.slots,
