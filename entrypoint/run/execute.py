@@ -26,29 +26,42 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         draft = replace(draft, roll_call="none")
     for words in keys.warnings(spec) if draft.roll_call != "none" else ():
         say(f"warning: {words}")
-    failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
-    if failed is not None:
-        return failed
-    for words in preflight.check(draft):
-        say(f"warning: {words}")
+    unfit = _unfit(facts, draft, say)
+    if unfit and draft.roll_call == "none":
+        return unfit
+    if unfit:
+        say(f"{unfit.reason}; the roll call tells the other nodes")
     if draft.roll_call == "none" and draft.launcher == "plain":
         (program,) = draft.launch.programs
         return process.replace(program.argv, plan.environment(facts.env, draft.env), draft.workdir)
     for attempt in range(1, spec.restarts + 1):
-        outcome = asyncio.run(_boot(spec, facts, draft, say))
+        outcome = asyncio.run(_boot(spec, facts, draft, unfit, say))
         if outcome.status != RetryError.status:
             return outcome
         say(f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}; starting again")
-    return asyncio.run(_boot(spec, facts, draft, say))
+    return asyncio.run(_boot(spec, facts, draft, unfit, say))
 
 
-async def _boot(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome:
+def _unfit(facts: Facts, draft: Plan, say: Say) -> Outcome | None:
+    """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
+    failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
+    if failed is not None:
+        return failed
+    try:
+        for words in preflight.check(draft):
+            say(f"warning: {words}")
+    except EntrypointError as error:
+        return Outcome(error.status, str(error))
+    return None
+
+
+async def _boot(spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, say: Say) -> Outcome:
     # Imported here, since a worker needs no ssh client and a lone program needs neither.
     if draft.topology.is_leader or draft.roll_call == "none":
         from entrypoint.run.leader import Leader as Role
     else:
         from entrypoint.run.worker import Worker as Role  # type: ignore[assignment]
     try:
-        return await Role(spec, facts, draft, say).run()
+        return await Role(spec, facts, draft, unfit, say).run()
     except EntrypointError as error:
         return Outcome(error.status, str(error))

@@ -58,8 +58,8 @@ def last_lines(tail: Path) -> tuple[str, ...]:
 class Node:
     """One container's part in the job. The first `decide` is the verdict; everything after it only ends things."""
 
-    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> None:
-        self.spec, self.facts, self.draft, self.say = spec, facts, draft, say
+    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, say: Say) -> None:
+        self.spec, self.facts, self.draft, self.unfit, self.say = spec, facts, draft, unfit, say
         self.topology = topology = draft.topology
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._defect)
@@ -91,7 +91,9 @@ class Node:
 
     def failed(self, error: Exception) -> None:
         """An error is the verdict: ours to say, or a defect of ours; never a silent wait."""
-        if isinstance(error, EntrypointError):
+        if self.unfit:  # known before, and maybe its cause
+            self.decide(self.unfit.status, self.unfit.reason)
+        elif isinstance(error, EntrypointError):
             self.decide(error.status, str(error))
         else:
             self.decide(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error} | please report it")
@@ -169,7 +171,9 @@ class Node:
                 self.run_dir.write(file.name, file.text, file.mode)
 
     def broken(self) -> tuple[int, str] | None:
-        """Why a program that the launcher needs here cannot be started: status and reason. A rank would not say it."""
+        """Why this node cannot take part, or start what the launcher needs: status, reason. A rank would not say it."""
+        if self.unfit:
+            return self.unfit.status, self.unfit.reason
         path = self.facts.env.get("PATH", "")
         if mpirun := shutil.which("mpirun", path=path):
             path += f":{os.path.dirname(os.path.realpath(mpirun))}"  # where mpirun looks for its daemon, too

@@ -62,7 +62,7 @@ class Worker(Node):
         if not self._called.is_set():
             seen = ", ".join(f"{host}: {state}" for host, state in self._waiting.missing().items())
             do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
-            self.decide(UnavailableError.status, f"{leader.host} did not call within {limit:.0f}s | {seen} | {do}")
+            raise UnavailableError(f"{leader.host} did not call within {limit:.0f}s", seen, do)
 
     async def _called_within(self, seconds: float) -> bool:
         try:
@@ -135,7 +135,7 @@ class Worker(Node):
             return
         self._lease = hello["lease"]
         self._leader_env = hello["env"]
-        if not self.draft.launch.needs_rank_table:
+        if not (self.draft.launch.needs_rank_table or self.unfit):
             self.prepare(self.draft.roster, self._leader_env)  # before the answer, which lets ranks come
         self._say_to_leader(
             "facts",

@@ -51,6 +51,7 @@ def variables(index: int) -> Mapping[str, str]:
 @pytest.fixture
 def containers(network: str, folder: Path) -> Iterator[list[str]]:
     (folder / "train.py").write_text(TRAIN)
+    (folder / "bashrc").write_text("echo noise; echo noise >&2; sleep 100\n")  # bash reads it for what sshd starts
     names = [f"ma-{network}-{index}" for index in range(2)]
     yield names
     docker("rm", "-f", *names, check=False)
@@ -65,7 +66,8 @@ def test_run_mpi_sh_with_the_platforms_variables_alone(
         words = [word for key, value in env.items() for word in ("-e", f"{key}={value}")]
         docker(
             "run", "-d", "--name", name, "--hostname", f"{JOB}-worker-{index}", "--network", network,
-            "--network-alias", HOSTS[index], "-v", f"{folder}/train.py:/home/ma-user/train.py:ro", *words,
+            "--network-alias", HOSTS[index], "-v", f"{folder}/train.py:/home/ma-user/train.py:ro",
+            "-v", f"{folder}/bashrc:/home/ma-user/.bashrc:ro", *words,
             IMAGE, "bash", "run_mpi.sh", "python", "train.py", "--data", "obs://b/it's a \"path\"",
         )  # fmt: skip
     docker("wait", *containers)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from boxes import Pair, run, write
 
-from tests.containers import docker
+from tests.containers import docker, logs
 
 FOLDER = "/etc/entrypoint/start.d"
 JOB = ("-e", "ENTRYPOINT_NAME=job")  # a job, and not only a program
@@ -66,6 +66,19 @@ def test_hooks_that_cannot_run(image: str, folder: Path) -> None:
     assert (done.status in (126, 127), done.out) == (True, ""), done
     hook(folder, "10-odd", "kill -9 $$")
     assert run(image, "echo", "never", options=options).status == 137
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failing: int) -> None:
+    """6.5 a hook that fails on one node of many is every node's end, at once and with its name"""
+    hook(folder, "10-fails", f"[ $(hostname) != worker-{failing} ] || exit 9")
+    with Pair(image, ("-v", f"{folder}:{FOLDER}:ro")) as pair:
+        pair.start_both("echo", "never")
+        assert pair.ends() == [9, 9], pair.logs()
+        for box in pair.boxes.values():
+            assert logs(box).endswith(f"start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"), pair.logs()
+            assert "never" not in docker("logs", box)
 
 
 @pytest.mark.slow

@@ -34,3 +34,4 @@ def cluster() -> Iterator[Callable[..., Cluster]]:
         yield make
         for each in made:
             each.close()
+            print(each.both())  # pytest shows it where the test failed
