@@ -154,7 +154,7 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
         raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
     options = module.Options(args.image, folder, name, text or "", nodes, tuple(args.resource))
     rendered: str = module.render(spec, options)
-    if names := [name for name in spec.env if secret.is_secret(name) and spec.source(f"env.{name}").origin == "spec"]:
+    if names := spec.written_secrets():
         say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
     if args.out:
         path = Path(args.out)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
+from entrypoint.secret import is_secret
+
 Origin = Literal["flag", "env", "spec", "platform", "default"]
 
 
@@ -193,6 +195,10 @@ class JobSpec(_Section):
     def source(self, path: str) -> Source:
         """Where the value at `path` (such as `ssh.port`) came from."""
         return self._sources.get(path, DEFAULT)
+
+    def written_secrets(self) -> list[str]:
+        """Variables in the spec file whose values may be secrets, by name: whoever reads the file has them."""
+        return [name for name in self.env if is_secret(name) and self.source(f"env.{name}").origin == "spec"]
 
     @property
     def secret(self) -> SecretStr | None:

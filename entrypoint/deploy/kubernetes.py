@@ -35,8 +35,8 @@ _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYP
 def render(spec: JobSpec, options: Options) -> str:
     """The manifests' text: Service, ConfigMap with the spec, Job. The secret is a Secret that the user makes.
 
-    Raises ConfigError when the number of nodes or cards is unknown or the job's name can't be one here, UsageError when
-    a resource is not NAME=QUANTITY.
+    Raises ConfigError when the number of nodes or cards is unknown, the job's name can't be one here, or the spec holds
+    secrets, which everybody would read in the ConfigMap; UsageError when a resource is not NAME=QUANTITY.
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
@@ -44,6 +44,9 @@ def render(spec: JobSpec, options: Options) -> str:
             "how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
         )
     _check_name(spec.name, nodes)
+    if names := spec.written_secrets():
+        do = f"take them out, and give them in the Secret {spec.name}-env, whose keys are variables of every Pod"
+        raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(names)}", do)
     hosts = [f"{spec.name}-{index}.{spec.name}" for index in range(nodes)]
     command = spec.command if spec.source("command").origin == "flag" else ()
     return render_template(

@@ -113,6 +113,12 @@ def test_no_dollar_is_lost() -> None:
         ("name: 1st", {"nodes": 2}, "a Service's name begins with a letter | name: 1st | use for example j1st"),
         (f"name: {'j' * 61}", {"nodes": 11}, f"{'j' * 61}-10 has 64 characters, DNS allows 63"),
         ("device: nvidia", {"nodes": 2}, "how many cards has each node? | device: nvidia, and no slots"),
+        (
+            "name: demo\nenv: {S3_SECRET_KEY: planted, NOTE: x}",
+            {"nodes": 2},
+            "a ConfigMap is no place for secrets | env of the spec: S3_SECRET_KEY | take them out, and give them in "
+            "the Secret demo-env, whose keys are variables of every Pod",
+        ),
         ("", {"nodes": 2, "resources": ("cpu",)}, "a resource is NAME=QUANTITY | cpu | write --resource"),
     ],
 )
