@@ -181,8 +181,9 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, 
 
 def sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str = "the job's spec") -> str:
     """sshd's configuration for this node."""
-    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait.
-    session = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1"}
+    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
+    # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
+    session = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": topology.run_dir}
     session |= {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
     return render(
         "ssh/sshd_config.j2",

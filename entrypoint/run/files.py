@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,8 +31,8 @@ class RunDir:
     def __init__(self, path: str) -> None:
         """Make it, or take over what an earlier run left.
 
-        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone or another
-        entrypoint has it.
+        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone, holds what no run of ours
+        left there, or another entrypoint has it.
         """
         self.path = Path(path)
         with _explained(self.path):
@@ -44,6 +45,13 @@ class RunDir:
                 "the run directory is not ours alone",
                 f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}",
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
+            )
+        names = sorted(os.listdir(self.path))
+        if names and "lock" not in names:  # else its end would remove what is somebody's, such as a home directory
+            raise ConfigError(
+                "the run directory holds other files",
+                f"{path}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
+                "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
             )
         self._lock = self._hold()
 
@@ -89,7 +97,7 @@ class RunDir:
             for entry in os.scandir(self.path):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
-            self.path.rmdir()
+        shutil.rmtree(self.path, ignore_errors=True)  # and a launcher's own folders
         os.close(self._lock)
 
 

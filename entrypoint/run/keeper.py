@@ -33,9 +33,9 @@ _ENXIO = 6
 _IGNORED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
 
 
-# What a login over ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
+# What our sshd, ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
 _OF_LOGINS = (
-    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "_",
+    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class Leader(Node):
         for session in self._sessions().values():
             session.send("start")
         await self.start(roster)
+        if launch.wraps_ranks:
+            self.background(self._watch_for_ranks())
         if self.spec.stall.minutes:
             self.background(self._watch_for_stalls(60 * self.spec.stall.minutes))
 
@@ -164,6 +166,14 @@ class Leader(Node):
                     session.close()
             if now >= next_ping:
                 next_ping = now + lease / 3
+
+    async def _watch_for_ranks(self) -> None:
+        """A launcher that has started no rank by the deadline waits for a daemon of its own that will not come."""
+        limit = self.spec.timeouts.peers
+        await asyncio.wait({self.verdict}, timeout=limit)
+        if not self._placed:
+            do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
+            self.decide(RetryError.status, f"{self.draft.launcher} has started no rank within {limit:.0f}s | {do}")
 
     async def _watch_for_stalls(self, limit: float) -> None:
         """Show every rank's stack once none has printed anything for `limit` seconds; say no more until one does."""

@@ -157,6 +157,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
             if "text" in file:
                 # What only the roll call can know is the address of a peer; here the user fixed it.
                 assert path.read_text() == file["text"], file["name"]
+        written = {name: 0 for name in written if not name.startswith(("ompi.", "prte"))}  # without a daemon's own
         assert set(written) == {"lock", "ranks", "said", "attend", "attend.sock"}, "run wrote what plan did not name"
     launcher = next(
         Path(f"/proc/{child}")

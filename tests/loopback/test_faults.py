@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -159,6 +160,19 @@ def test_an_sshd_that_dies_is_never_silent(cluster: Make, node: int) -> None:
     assert job.ends() == {0: 71, 1: 71}, job.both()
     assert "sshd died | it exited with -9" in job.err(0)
     assert "sshd died" in job.err(1)
+
+
+def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make) -> None:
+    job = cluster(2)
+    real = shutil.which("mpirun")
+    fake = job.folder / "bin/mpirun"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\nexec sleep 600\n')
+    fake.chmod(0o755)
+    path = f"{fake.parent}:{os.environ['PATH']}"
+    job.start_all("hostname", env={"PATH": path, "ENTRYPOINT_TIMEOUTS_PEERS": "6"})
+    assert job.ends() == {0: 75, 1: 75}, job.both()
+    assert "mpirun has started no rank within 6s | see that the nodes reach each other's ports" in job.err(1)
 
 
 def test_a_name_without_dns_is_named(cluster: Make) -> None:

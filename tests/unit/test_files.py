@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,9 +185,8 @@ def test_another_s_directory(tmp_path: Path) -> None:
 def test_a_link_in_a_file_s_place_is_replaced(name: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
-    (tmp_path / "run").mkdir(mode=0o700)
-    (tmp_path / "run" / name).symlink_to(victim)
     with held(tmp_path / "run") as run_dir:
+        (run_dir.path / name).symlink_to(victim)
         run_dir.write("file", "secret", 0o600)
         assert not (run_dir.path / "file").is_symlink()
         assert (run_dir.path / "file").read_text() == "secret"
@@ -194,9 +194,8 @@ def test_a_link_in_a_file_s_place_is_replaced(name: str, tmp_path: Path) -> None
 
 
 def test_a_link_in_the_pipe_s_place_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir(mode=0o700)
-    (tmp_path / "run" / "ranks").symlink_to(tmp_path / "victim")
     with held(tmp_path / "run") as run_dir:
+        (run_dir.path / "ranks").symlink_to(tmp_path / "victim")
         os.close(run_dir.pipe("ranks"))
     assert not (tmp_path / "victim").exists()
 
@@ -273,9 +272,15 @@ def test_its_parents_are_made(tmp_path: Path) -> None:
         assert mode(run_dir.path) == 0o700
 
 
+def open_to_all(path: Path) -> None:
+    """pytest's folders, which root's are closed to others."""
+    for folder in (path, *path.parents):
+        if str(folder).startswith(f"{tempfile.gettempdir()}/"):
+            folder.chmod(0o755)
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     (tmp_path / "closed").mkdir(mode=0o555)
     root = os.geteuid() == 0
     if root:  # who may write everywhere
@@ -314,12 +319,39 @@ def test_close_removes_all(tmp_path: Path) -> None:
 
 def test_close_removes_files_where_the_parent_is_not_ours(tmp_path: Path) -> None:
     """A mounted run directory can't be removed; what is in it can."""
+    open_to_all(tmp_path)
     path = tmp_path / "run"
-    run_dir = RunDir(str(path))
-    run_dir.write("secret", "s", 0o600)
-    (path / "kept").mkdir()
-    run_dir.close()
-    assert [entry.name for entry in path.iterdir()] == ["kept"]
+    path.mkdir(mode=0o700)
+    root = os.geteuid() == 0
+    if root:  # who may write everywhere
+        os.chown(path, 65534, 65534)
+        os.seteuid(65534)
+    try:
+        if not root:
+            tmp_path.chmod(0o555)
+        run_dir = RunDir(str(path))
+        run_dir.write("secret", "s", 0o600)
+        (path / "a-launchers/own").mkdir(parents=True)
+        run_dir.close()
+    finally:
+        if root:
+            os.seteuid(0)
+        tmp_path.chmod(0o755)
+    assert list(path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [("train.py",), ("a.txt", "notes", "train.py")])
+def test_a_directory_that_holds_somebody_s_files(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Such as a home directory: its files would be gone at the job's end."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    for name in names:
+        (tmp_path / "run" / name).write_text("mine")
+    more = f" and {len(names) - 1} more" if names[1:] else ""
+    assert refusal(tmp_path / "run") == (
+        f"the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
+        " | set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there"
+    )
+    assert sorted(os.listdir(tmp_path / "run")) == list(names)
 
 
 def test_close_follows_no_link(tmp_path: Path) -> None:
