@@ -49,16 +49,23 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     most = min(12, max(1, 256 // peers))  # questions under way at a time
     asked: set[asyncio.Task[list[Address]]] = set()
     nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def ask() -> list[Address]:
+        try:
+            return await in_thread(lambda: addresses(host, port))
+        except LookupError:  # an answer, too; of several that come at one time only one is looked at
+            return []
+
     try:
         while True:
             if len(asked) < most:
-                asked.add(asyncio.create_task(in_thread(lambda: addresses(host, port))))
+                asked.add(asyncio.create_task(ask()))
             done, asked = await asyncio.wait(asked, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if task.exception() is None:
-                    return task.result()
-                update("no DNS")
+                if found := task.result():
+                    return found
             if done:
+                update("no DNS")
                 # A name that appears sends no event; it can only be asked for again.
                 await asyncio.wait({nothing}, timeout=pause(begun, peers))
     finally:

@@ -69,8 +69,9 @@ def test_the_same_containers_start_again(make: Make, launcher: str) -> None:
     assert job.ends(90) == dict.fromkeys(HOSTS, 0), job.logs()
     docker("start", *job.boxes.values())
     until(lambda: len(re.findall(r"worker-\d is up", job.logs())) == 8, 90, "the second start")
-    docker("kill", *job.boxes.values())
-    assert job.ends() == dict.fromkeys(HOSTS, 137)
+    docker("kill", *job.boxes.values())  # one after the other: the last may have seen that the first are lost
+    assert set(job.ends().values()) <= {137, 75}
+    assert list(job.ends().values()).count(137) > 0
     docker("start", *job.boxes.values())
     assert job.ends(90) == dict.fromkeys(HOSTS, 0), job.logs()
     assert len(re.findall("done 0", job.logs())) == 4, job.logs()
@@ -90,5 +91,6 @@ def test_two_jobs_in_the_same_containers(make: Make, launcher: str) -> None:
     meet = f"{UP}: >/tmp/here-$ENTRYPOINT_NAME; until {there}; do sleep 0.1; done"
     job.start("-c", both, "sh", meet, options={"": ("--init", "--entrypoint", "bash")})
     assert job.ends(90) == dict.fromkeys(HOSTS, 1), job.logs()
-    for number in range(2):
-        assert len(re.findall(f"done {number}", job.logs())) == 4, job.logs()
+    assert len(re.findall("done 0", job.logs())) == 4, job.logs()
+    assert len(re.findall("is up", job.logs())) == 8, job.logs()
+    assert "done 1" in job.logs(), "of a job that fails the first rank alone need have come so far"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -402,6 +403,48 @@ def test_every_node_gets_the_same_script() -> None:
 # The status
 
 
+# What stands for torch starts a rank, then waits where no signal is handled, as in a call of a store that is gone.
+STUCK = """
+import ctypes, os, signal, subprocess
+signal.signal(signal.SIGTERM, lambda *_: print("handled", flush=True))
+trap = 'trap "echo told; sleep 0.3; echo saved; exit" TERM; echo $PPID; while :; do sleep 0.05; done'
+rank = subprocess.Popen(["bash", "-c", trap], start_new_session=True)
+lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+{wait}
+"""
+
+
+def torch_that(folder: Path, text: str) -> None:
+    package = folder / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    for name in ("run", "launch"):
+        (package / f"{name}.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("wait", "printed", "status"),
+    [
+        ("for _ in range(2): libc.pthread_mutex_lock(lock)", "told saved", 143),
+        # The control: one that handles the signal tells its ranks itself, and once.
+        ("signal.pause(); rank.terminate(); rank.wait()", "handled told saved", 0),
+    ],
+    ids=["stuck", "well"],
+)
+def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(bench: Bench, wait: str, printed: str, status: int) -> None:
+    torch_that(bench.folder, STUCK.format(wait=wait))
+    process = subprocess.Popen(
+        ["bash", "torchrun.sh", "train.py"],
+        env={"PATH": os.environ["PATH"], "PYTHON": sys.executable, "TORCH_VERSION": "2.13", "NODE_RANK": "0"},
+        cwd=bench.folder, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout
+    os.kill(int(process.stdout.readline()), signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert (out.split(), process.returncode) == (printed.split(), status)
+
+
 @pytest.mark.parametrize(
     ("ending", "status", "said"),
     [
@@ -416,17 +459,13 @@ def test_every_node_gets_the_same_script() -> None:
 @pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
 def test_the_program_s_own_status(bench: Bench, script: str, ending: str, status: int, said: str) -> None:
     # What torch raises when a program failed: torch.distributed.elastic's ChildFailedError.
-    package = bench.folder / "torch" / "distributed"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    for name in ("run", "launch"):
-        (package / f"{name}.py").write_text(
-            "import sys\nfrom types import SimpleNamespace\n"
-            "class Failed(Exception):\n"
-            "    def __init__(self, code):\n        super().__init__('report')\n        self.code = code\n"
-            "    def get_first_failure(self):\n        return 0, SimpleNamespace(exitcode=self.code)\n"
-            f"assert __name__ == '__main__' and sys.argv[-2:] == ['--', 'train.py']\n{ending}\n"
-        )
+    torch_that(
+        bench.folder,
+        "import sys\nfrom types import SimpleNamespace\n"
+        "class Failed(Exception):\n"
+        "    def __init__(self, code):\n        super().__init__('report')\n        self.code = code\n"
+        "    def get_first_failure(self):\n        return 0, SimpleNamespace(exitcode=self.code)\n"
+        f"assert __name__ == '__main__' and sys.argv[-2:] == ['--', 'train.py']\n{ending}\n",
+    )
     got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
     assert (got.status, said in got.error) == (status, True), got.error

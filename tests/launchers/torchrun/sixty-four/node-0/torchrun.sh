@@ -208,8 +208,52 @@ done
 
 # Alone, torch's launchers end with 1 whatever a program ended with. This ends with the status of the first program that
 # failed on this node, 128+n for one that signal n ended; PyTorch's own report is printed all the same.
+# And they hear no SIGTERM while they ask a store on a node that is gone, for minutes: then a thread tells the ranks.
 keep_status='
-import runpy, sys, traceback
+import os, runpy, signal, sys, threading, time, traceback
+
+heard, set_handler = threading.Event(), signal.signal
+woken, waker = os.pipe()
+os.set_blocking(waker, False)
+signal.set_wakeup_fd(waker)
+
+
+def noting(number, handler):
+    """As signal.signal; a handler of SIGTERM notes that it was called."""
+
+    def called(*given):
+        heard.set()
+        return handler(*given)
+
+    return set_handler(number, called if number == signal.SIGTERM and callable(handler) else handler)
+
+
+def ranks():
+    """Our children that have not ended."""
+    for task in os.listdir("/proc/self/task"):
+        with open("/proc/self/task/" + task + "/children") as file:
+            for pid in map(int, file.read().split()):
+                with open("/proc/%d/stat" % pid) as stat:
+                    if stat.read().rpartition(")")[2].split()[0] != "Z":
+                        yield pid
+
+
+def stand_in():
+    """Tell the ranks of a SIGTERM that Python has not handled within a second, and go once they are gone."""
+    while os.read(woken, 1)[0] != signal.SIGTERM:
+        pass
+    if heard.wait(1):
+        return
+    for pid in list(ranks()):
+        os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
+    while not heard.wait(0.1):
+        if not list(ranks()):
+            os._exit(128 + signal.SIGTERM)
+
+
+signal.signal = noting
+threading.Thread(target=stand_in, daemon=True).start()
+code = 0
 del sys.argv[0]
 try:
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
@@ -218,7 +262,10 @@ except Exception as error:
         raise
     traceback.print_exc()
     code = error.get_first_failure()[1].exitcode
-    sys.exit(code if code > 0 else 128 - code)'
+    code = code if code > 0 else 128 - code
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)  # taking a Python with torch in it apart takes long'
 
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-large}}
 RDZV_BACKEND=${RDZV_BACKEND:-auto}
