@@ -84,7 +84,8 @@ def test_two_jobs_in_the_same_containers(make: Make, launcher: str) -> None:
     job = make(launcher)
     both = (
         "for n in 0 1; do ENTRYPOINT_SSH_PORT=3700$n ENTRYPOINT_TORCH_PORT=610$n ENTRYPOINT_NAME=job-$n "
-        'entrypoint run -- sh -c "$1; echo done $n; exit $n" & done; wait %1; a=$?; wait %2; b=$?; exit $((10 * a + b))'
+        'entrypoint run -- sh -c "$1; echo done $n; exit $n" & pids+=($!); done; '
+        "wait ${pids[0]}; a=$?; wait ${pids[1]}; b=$?; exit $((10 * a + b))"
     )
     # They run at the same time: each waits until the other is there, too.
     there = "[ -e /tmp/here-job-0 ] && [ -e /tmp/here-job-1 ]"
@@ -92,5 +93,4 @@ def test_two_jobs_in_the_same_containers(make: Make, launcher: str) -> None:
     job.start("-c", both, "sh", meet, options={"": ("--init", "--entrypoint", "bash")})
     assert job.ends(90) == dict.fromkeys(HOSTS, 1), job.logs()
     assert len(re.findall("done 0", job.logs())) == 4, job.logs()
-    assert len(re.findall("is up", job.logs())) == 8, job.logs()
     assert "done 1" in job.logs(), "of a job that fails the first rank alone need have come so far"
