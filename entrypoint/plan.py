@@ -132,7 +132,8 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
 def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:
     values = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
     run_dir = topology.run_dir
-    keeper = (*_keeper(facts, run_dir, "{rank}"), "--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd)
+    options = ("--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd, "--colons", "escaped")
+    keeper = (*_keeper(facts, run_dir, "{rank}"), *options)
     text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
     return [
         File("rank.env", values, "the environment", mode=0o600, secret=True),

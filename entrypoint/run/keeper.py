@@ -7,6 +7,7 @@ Run as a file, alone and isolated, once for each rank and each program of a node
     --number   by this number; the MPI rank's where not given
     --linger   yes: after the program's end, stay for what it left running until that closes its output
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
+    --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
     --said     file to touch when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
     --label    begin every line that the program prints with this
@@ -112,6 +113,9 @@ def main(argv: list[str]) -> int:
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
     pipe = _entrypoint(options["--run-dir"]) if "--run-dir" in options else -1
+    if "--colons" in options:
+        program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+    _restore_locale()
     if "--env" in options:
         _load(options["--env"])
     _write(pipe, f"start {rank} {os.getpid()}\n".encode())
@@ -137,6 +141,14 @@ def _entrypoint(run_dir: str) -> int:
         if error.errno == _ENXIO:
             os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
         return -1
+
+
+def _restore_locale() -> None:
+    """In a C locale Python sets LC_CTYPE for itself and all that it starts (PEP 538); a program has what was given."""
+    if os.environ.get("LC_CTYPE") == "C.UTF-8":
+        with open("/proc/self/environ", "rb") as given:
+            if not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0")):
+                del os.environ["LC_CTYPE"]
 
 
 def _load(file: str) -> None:

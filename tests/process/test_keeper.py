@@ -141,11 +141,25 @@ def test_a_signal_to_the_group_ends_the_program_whenever_it_comes(round_: int) -
     assert process.wait(10) in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C.UTF-8"}])
+def test_the_locale_is_what_was_given(given: dict[str, str]) -> None:
+    """Python itself sets one, where it is C."""
+    env = {"PATH": os.environ["PATH"], "LANG": "C", **given}
+    done = keep("--", "sh", "-c", 'echo "$LANG ${LC_CTYPE-none}"', env=env)
+    assert done.stdout.decode() == f"C {given.get('LC_CTYPE', 'none')}\n"
+
+
+def test_a_colon_that_was_hidden_from_mpirun_is_back() -> None:
+    words = (":", "\\:", "a:", ":a", "\\", "")
+    hidden = ("\\:", "\\\\:", "a:", ":a", "\\", "")
+    done = keep("--colons", "escaped", "--", "printf", "%s\\n", *hidden)
+    assert done.stdout.decode().split("\n")[:-1] == list(words)
+
+
 def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path) -> None:
     (tmp_path / "env").write_bytes(b"A=file\0B=file\0a.b=odd\nname\0C=\xff\0")
     env = {"PATH": os.environ["PATH"], "A": "own", "B": "mpirun's -x", "ENTRYPOINT_KEEP": "B Z "}
     done = keep("--env", str(tmp_path / "env"), "--", "env", "-0", env=env)
     got = dict(pair.split(b"=", 1) for pair in done.stdout.split(b"\0") if pair)
     got.pop(b"PATH")
-    got.pop(b"LC_CTYPE", None)  # Python's own, in the C locale
     assert got == {b"A": b"file", b"B": b"mpirun's -x", b"a.b": b"odd\nname", b"C": b"\xff"}

@@ -31,7 +31,7 @@ NASTY = [
     f"-oProxyCommand=touch {BOMB}", "--", "-x", "-", "{{ 7 * 7 }}", "{% raw %}", "{{ ''.__class__ }}", "${HOME}",
     "$HOME", "~", "*", "a b", " lead", "tail ", "", "\t", "'", '"', "\\", "\\'", "%h", "%%", "#no", "!!", "a=b=c",
     "é\u2028\U0001f600", "yes", "0x10", "[]", "{}", "&a", "*a", "!tag", "a: b", "- a", "\r\n", "EOF", "\x1b[31m",
-    "\x7f", "$$", "$((1+1))", "<(id)", ">file", "\\n", "a\\",
+    "\x7f", "$$", "$((1+1))", "<(id)", ">file", "\\n", "a\\", ":", "\\:",
 ]  # fmt: skip
 hostile = st.one_of(
     st.sampled_from(NASTY),

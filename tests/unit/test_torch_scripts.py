@@ -405,11 +405,13 @@ def test_every_node_gets_the_same_script() -> None:
 
 # What stands for torch starts a rank, then waits where no signal is handled, as in a call of a store that is gone.
 STUCK = """
-import ctypes, os, signal, subprocess
-signal.signal(signal.SIGTERM, lambda *_: print("handled", flush=True))
-trap = 'trap "echo told; sleep 0.3; echo saved; exit" TERM; echo $PPID; while :; do sleep 0.05; done'
+import ctypes, os, signal, subprocess, threading, time
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(print("handled", flush=True)))
+trap = 'trap "echo told; sleep 0.3; echo saved; exit" TERM; while :; do sleep 0.05; done'
 rank = subprocess.Popen(["bash", "-c", trap], start_new_session=True)
 lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+threading.Timer(0.5, print, [os.getpid()], dict(flush=True)).start()  # long after this thread waits
 {wait}
 """
 
@@ -428,7 +430,7 @@ def torch_that(folder: Path, text: str) -> None:
     [
         ("for _ in range(2): libc.pthread_mutex_lock(lock)", "told saved", 143),
         # The control: one that handles the signal tells its ranks itself, and once.
-        ("signal.pause(); rank.terminate(); rank.wait()", "handled told saved", 0),
+        ("while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()", "handled told saved", 0),
     ],
     ids=["stuck", "well"],
 )

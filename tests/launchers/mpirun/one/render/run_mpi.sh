@@ -89,6 +89,12 @@ line+=("${bind_args[@]}" "${x_args[@]}" "${mca_args[@]}" "${extra_args[@]}")
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 unset ENTRYPOINT_STAGE
 export ENTRYPOINT_KEEP=$keep
+# mpirun takes a colon by itself for the end of a program, wherever it stands: it gets a backslash, which the wrapper removes.
+words=()
+for word in "$@"; do
+  if [[ $word =~ ^\\*:$ ]]; then word="\\$word"; fi
+  words+=("$word")
+done
 # Every rank starts through this node's own wrapper; the program's words are passed as they are.
 # shellcheck disable=SC2016
-exec "${line[@]}" -x ENTRYPOINT_KEEP sh -c '. "$ENTRYPOINT_RUN_DIR/rank.sh"' rank "$@"
+exec "${line[@]}" -x ENTRYPOINT_KEEP sh -c '. "$ENTRYPOINT_RUN_DIR/rank.sh"' rank "${words[@]}"
