@@ -74,10 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for name, (row, fault, launcher) in ELSEWHERE.items():
         if ALL or (ASKED and any(item.nodeid.startswith(name) for item in items)):
             lines.setdefault(name, Line(row, fault, launcher))
-    for item in items:
-        key = _key(item.nodeid)
-        if key in lines:  # with it the report goes to whoever prints the table, which may be another process
-            item.user_properties.append(("line", (key, asdict(lines[key]))))
 
 
 def _param(item: pytest.Item, name: str, default: str) -> str:
@@ -123,11 +119,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    noted = dict(report.user_properties)
-    if "line" not in noted:
+    key = _key(report.nodeid)
+    if key is None or key not in lines:
         return
-    key, line = noted["line"]
-    line = lines.setdefault(key, Line(**line))
+    line, noted = lines[key], dict(report.user_properties)
     if report.skipped:
         line.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if report.when == "call":
@@ -140,7 +135,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tried = {key: line for key, line in lines.items() if ALL or line.good or line.bad or line.skipped}
-    if not ASKED or not tried or hasattr(terminalreporter.config, "workerinput"):
+    if not ASKED or not tried:
         return
     _merge(tried)
     ordered = sorted(tried.values(), key=lambda line: int(line.row))
@@ -173,8 +168,6 @@ def _merge(tried: dict[str, Line]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput"):
-        return  # one of several processes
     # `make test-faults` was asked for every row: one that was not tried does not hold.
     tried = {int(line.row) for line in lines.values() if line.result == "ok"}
     if ALL and (tried != set(ROWS) or any(line.result != "ok" for line in lines.values())):
