@@ -10,10 +10,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from entrypoint.model import Facts
 from entrypoint.plan import NAMES
+from entrypoint.run.keeper import python_set_locale
 
 # sshd and its friends live where an ordinary user's PATH does not look.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
@@ -47,13 +47,9 @@ def read() -> Facts:
 
 
 def _environment() -> dict[str, str]:
-    """As it was given: in a C locale Python sets LC_CTYPE for itself and all that it starts (PEP 538)."""
+    """As it was given."""
     env = dict(os.environ)
-    try:
-        given = Path("/proc/self/environ").read_bytes()
-    except OSError:
-        return env
-    if env.get("LC_CTYPE") == "C.UTF-8" and not any(entry.startswith(b"LC_CTYPE=") for entry in given.split(b"\0")):
+    if python_set_locale():
         del env["LC_CTYPE"]
     return env
 

@@ -115,7 +115,8 @@ def main(argv: list[str]) -> int:
     pipe = _entrypoint(options["--run-dir"]) if "--run-dir" in options else -1
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
-    _restore_locale()
+    if python_set_locale():
+        del os.environ["LC_CTYPE"]
     if "--env" in options:
         _load(options["--env"])
     _write(pipe, f"start {rank} {os.getpid()}\n".encode())
@@ -143,12 +144,15 @@ def _entrypoint(run_dir: str) -> int:
         return -1
 
 
-def _restore_locale() -> None:
-    """In a C locale Python sets LC_CTYPE for itself and all that it starts (PEP 538); a program has what was given."""
-    if os.environ.get("LC_CTYPE") == "C.UTF-8":
+def python_set_locale() -> bool:
+    """Whether LC_CTYPE was not given: in a C locale Python sets it for itself and all that it starts (PEP 538)."""
+    if os.environ.get("LC_CTYPE") != "C.UTF-8":
+        return False
+    try:
         with open("/proc/self/environ", "rb") as given:
-            if not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0")):
-                del os.environ["LC_CTYPE"]
+            return not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0"))
+    except OSError:
+        return False
 
 
 def _load(file: str) -> None:
