@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import clean_environment
+from tests.cluster import clean_environment, until
 from tests.containers import IMAGE, docker, exit_code, logs
 
 PLAIN = "entrypoint-test-plain:dev"
@@ -98,6 +98,20 @@ def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], netw
         assert {result["HOSTNAME"] for result in found} == {name}
         assert {result["total"] for result in found} == {10.0}
         assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
+
+
+def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
+    """Of torchrun alone it would be 1, after PyTorch's own trace."""
+    saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    box = docker("run", "-d", "-v", f"{scripts}:/job:ro", plain, "bash", "/job/torchrun.sh", "sh", "-c", saves).strip()
+    try:
+        until(lambda: "] up\n" in logs(box), 30, "the program is up")
+        docker("stop", "--time", "60", box)
+        assert exit_code(box) == 143, logs(box)
+        assert "saved" in logs(box)
+        assert "Traceback" not in logs(box)
+    finally:
+        docker("rm", "-f", box)
 
 
 def test_there_is_no_toolkit_in_that_image(plain: str) -> None:

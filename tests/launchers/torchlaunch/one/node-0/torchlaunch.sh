@@ -145,7 +145,8 @@ done
 
 # Alone, torch's launchers end with 1 whatever a program ended with. This ends with the status of the first program that
 # failed on this node, 128+n for one that signal n ended; PyTorch's own report is printed all the same.
-# And they hear no SIGTERM while they ask a store on a node that is gone, for minutes: then a thread tells the ranks.
+# And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is gone, or look up their own name
+# in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
 keep_status='
 import os, runpy, signal, sys, threading, time, traceback
 
@@ -176,16 +177,16 @@ def ranks():
 
 
 def stand_in():
-    """Tell the ranks of a SIGTERM that Python has not handled within a second, and go once they are gone."""
+    """Tell the ranks of a SIGTERM that Python has not handled within a second, and go a second after they are gone."""
     while os.read(woken, 1)[0] != signal.SIGTERM:
         pass
-    if heard.wait(1):
-        return
-    for pid in list(ranks()):
-        os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
-    while not heard.wait(0.1):
-        if not list(ranks()):
-            os._exit(128 + signal.SIGTERM)
+    if not heard.wait(1):
+        for pid in list(ranks()):
+            os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
+    while list(ranks()):
+        time.sleep(0.1)
+    time.sleep(1)
+    os._exit(128 + signal.SIGTERM)
 
 
 signal.signal = noting
@@ -195,11 +196,14 @@ del sys.argv[0]
 try:
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 except Exception as error:
-    if not hasattr(error, "get_first_failure"):
+    if hasattr(error, "sigval"):  # of SIGTERM it has said all there is to say
+        code = 128 + error.sigval
+    elif hasattr(error, "get_first_failure"):
+        traceback.print_exc()
+        code = error.get_first_failure()[1].exitcode
+        code = code if code > 0 else 128 - code
+    else:
         raise
-    traceback.print_exc()
-    code = error.get_first_failure()[1].exitcode
-    code = code if code > 0 else 128 - code
 sys.stdout.flush()
 sys.stderr.flush()
 os._exit(code)  # taking a Python with torch in it apart takes long'
