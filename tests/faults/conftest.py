@@ -118,21 +118,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    key = _key(report.nodeid)
-    if key is None or key not in lines:
-        return
-    line, noted = lines[key], dict(report.user_properties)
-    if report.skipped:
-        line.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if report.when == "call":
-        line.good += report.passed
-        line.containers = str(noted.get("containers", line.containers))
-        if "seconds" in noted:
-            line.seconds.append(f"{max(0.0, noted['seconds']):.2f}")
-    line.bad += report.failed
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tried = {key: line for key, line in lines.items() if ALL or line.good or line.bad or line.skipped}
     if not ASKED or not tried:
@@ -168,7 +153,27 @@ def _merge(tried: dict[str, Line]) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Of the reporter: a conftest's own hook hears of no test in another folder, and some rows' tests lie there.
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in reporter.stats.get(outcome, []) if reporter else ():
+            _note(report)
     # `make test-faults` was asked for every row: one that was not tried does not hold.
     tried = {int(line.row) for line in lines.values() if line.result == "ok"}
     if ALL and (tried != set(ROWS) or any(line.result != "ok" for line in lines.values())):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _note(report: pytest.TestReport) -> None:
+    key = _key(report.nodeid)
+    if key is None or key not in lines:
+        return
+    line, noted = lines[key], dict(report.user_properties)
+    if report.skipped:
+        line.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if report.when == "call":
+        line.good += report.passed
+        line.containers = str(noted.get("containers", line.containers))
+        if "seconds" in noted:
+            line.seconds.append(f"{max(0.0, noted['seconds']):.2f}")
+    line.bad += report.failed

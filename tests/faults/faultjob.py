@@ -26,6 +26,11 @@ NOW = "$(date +%s.%N)"  # every container has the engine's clock
 _SAVE = f'echo "$HOSTNAME told at {NOW}"; sleep 3; echo "$HOSTNAME saved"; exit 0'
 SAVES = f"trap '{_SAVE}' TERM INT; {UP}while :; do sleep 0.1; done"
 STUBBORN = f"trap '' TERM INT; {UP}while :; do sleep 0.1; done"
+# A container's memory, a program that takes all of it (far more than launcher and entrypoint, so that it is the one the
+# kernel kills), and what is said then.
+LITTLE = ("--memory", "512m", "--memory-swap", "512m")
+EATS = "exec tail /dev/zero"
+SPENT = "out of memory: limit 512 MiB, peak 512 MiB"
 # Whose words hold what $1 says: its process group and id. A shell that looks is not among them.
 _FIND = 'pgrep -f -o -- "$1"'
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultjob import IMAGE, NOW, SAVES, TRAINS, UP, Job, running
+from faultjob import EATS, IMAGE, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
 
 from tests.cluster import until
 from tests.rows import ASCEND
@@ -21,13 +21,21 @@ EVERY = pytest.mark.parametrize(
     ids=["torchlaunch", "pytorch", "tensorflow", "ascend"],
 )
 PAIR = ["worker-0", "worker-1"]
-# After two seconds worker-1 fails; alone, the other would stay.
-FAILS = f'{UP}if [ "$HOSTNAME" = worker-1 ]; then sleep 2; echo "$HOSTNAME fails at {NOW}"; exit 7; fi; exec sleep 1000'
 
 
-def begin(make: Make, launcher: str, image: str, program: str, **env: str) -> Job:
+def ill(how: str) -> str:
+    """After two seconds worker-1 fails; alone, the other would stay."""
+    return (
+        f'{UP}if [ "$HOSTNAME" = worker-1 ]; then sleep 2; echo "$HOSTNAME fails at {NOW}"; {how}; fi; exec sleep 1000'
+    )
+
+
+FAILS = ill("exit 7")
+
+
+def begin(make: Make, launcher: str, image: str, program: str, memory: tuple[str, ...] = (), **env: str) -> Job:
     job = make(launcher, nodes=2, image=image)
-    job.start("sh", "-c", program, env={**(CARDS if image == ASCEND else {}), **env})
+    job.start("sh", "-c", program, env={**(CARDS if image == ASCEND else {}), **env}, options={"worker-1": memory})
     return job
 
 
@@ -51,6 +59,29 @@ def test_its_leader_is_killed(make: Make, launcher: str, image: str) -> None:
     assert job.ends() == {"worker-0": 137, "worker-1": 75}, job.logs()
     assert "worker-0 is lost: its session ended" in job.last_line("worker-1"), job.logs()
     job.within(5, job.took(fault))
+
+
+@EVERY
+@pytest.mark.parametrize("lost", PAIR)
+@pytest.mark.fault("7", "3: {lost} is cut off, lease 3 s", bound="lease + 5 s")
+def test_one_of_two_is_cut_off(make: Make, launcher: str, image: str, lost: str) -> None:
+    job = begin(make, launcher, image, TRAINS, ENTRYPOINT_TIMEOUTS_LEASE="3")
+    job.up()
+    fault = job.cut_off(lost)
+    assert job.ends() == dict.fromkeys(PAIR, 75), job.logs()
+    for host, other in (PAIR, PAIR[::-1]):
+        assert f"{other} is lost: nothing heard of it for " in job.last_line(host), job.logs()
+    job.within(3 + 5, job.took(fault))
+
+
+@EVERY
+@pytest.mark.fault("7", "5: the program on worker-1 takes more memory than it may", bound="5 s")
+def test_one_of_two_is_killed_for_memory(make: Make, launcher: str, image: str) -> None:
+    job = begin(make, launcher, image, ill(EATS), LITTLE)
+    assert job.ends(90) == dict.fromkeys(PAIR, 137), job.logs()
+    for host in PAIR:
+        assert SPENT in job.last_line(host), job.logs()
+    job.within(5, job.took(job.times("fails at")["worker-1"]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rows 4 and 12: a program fails on one node, or leaves something running."""
+"""Rows 4, 5 and 12: a program fails on one node, is killed for memory, or leaves something running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, TRAINS, UP, Job
+from faultjob import BOTH, EATS, HOSTS, LITTLE, NOW, SAVES, SPENT, STUBBORN, TRAINS, UP, Job
 
 from tests.cluster import until
 
@@ -29,6 +29,7 @@ def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> No
     job.start("sh", "-c", fails(how))
     assert job.ends(120) == dict.fromkeys(HOSTS, status), job.logs()
     named_once(job, launcher, status)
+    assert SPENT not in job.logs()  # what row 5 says, of those that are killed for it alone
     job.within(3, job.took(job.times("fails at")["worker-2"]))
 
 
@@ -81,6 +82,17 @@ def test_nobody_fails(make: Make, launcher: str) -> None:
     job.start("sh", "-c", f"{UP}echo done")
     assert job.ends(120) == dict.fromkeys(HOSTS, 0), job.logs()
     assert "last " not in job.logs().replace("last word", ""), job.logs()
+
+
+@BOTH
+@pytest.mark.fault("5", "the program on worker-2 takes more memory than it may", bound="5 s", often="mpirun")
+def test_a_program_is_killed_for_memory(make: Make, launcher: str) -> None:
+    job = make(launcher)
+    job.start("sh", "-c", fails(EATS), options={"worker-2": LITTLE})
+    assert job.ends(120) == dict.fromkeys(HOSTS, 137), job.logs()
+    for host in HOSTS:
+        assert SPENT in job.last_line(host), job.logs()
+    job.within(5, job.took(job.times("fails at")["worker-2"]))
 
 
 # Each leaves a process that never ends; it says where it looks for the program's end, and what that printed last.
