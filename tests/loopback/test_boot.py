@@ -104,7 +104,13 @@ def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node
     spec.write_text(json.dumps({"env": {"FROM_SPEC": 'it\'s "$HOME";\nline two =', "ALSO": "{{ x }}"}}))
     command = [sys.executable, "dump.py", str(job.folder), *ARGUMENTS]
     for rank in (1, 0):
-        own = {**HOSTILE, "MA_CURRENT_IP": f"10.0.0.{rank}", "VC_TASK_INDEX": str(rank), "ONLY_HERE": f"node {rank}"}
+        own = {
+            **HOSTILE,
+            "TMPDIR": f"/tmp/of-node-{rank}",
+            "MA_CURRENT_IP": f"10.0.0.{rank}",
+            "VC_TASK_INDEX": str(rank),
+            "ONLY_HERE": f"node {rank}",
+        }
         # The spec lies on worker-0 alone: its env has to travel.
         own |= {"ENTRYPOINT_SPEC": str(spec)} if rank == 0 else {}
         job.start(rank, *command, env=own)
@@ -118,6 +124,7 @@ def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node
         assert seen["env"]["MA_CURRENT_IP"] == f"10.0.0.{node}"
         assert seen["env"]["VC_TASK_INDEX"] == str(node)
         assert seen["env"]["ONLY_HERE"] == f"node {node}"
+        assert seen["env"]["TMPDIR"] == f"/tmp/of-node-{node}"  # and not that of mpirun and its daemons
         assert seen["env"]["FROM_SPEC"] == 'it\'s "$HOME";\nline two ='
         assert seen["env"]["ALSO"] == "{{ x }}"
         assert seen["env"]["OMPI_COMM_WORLD_SIZE"] == "4"
@@ -172,6 +179,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     for variable in planned[0]["env"] + planned[0]["programs"][0]["env"]:
         if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
             assert environment[variable["name"]] == variable["value"], variable["name"]
+    assert environment["TMPDIR"] == str(job.run_dir(0)), "two jobs on a machine share a session folder"
     line = (launcher / "cmdline").read_bytes().decode().split("\0")
     assert line[-len(command) - 1 : -1] == command
     assert planned[1]["programs"] == []

@@ -87,6 +87,8 @@ line+=("${bind_args[@]}" "${x_args[@]}" "${mca_args[@]}" "${extra_args[@]}")
 
 # Ranks of one container may not read each other's memory unless it was started with SYS_PTRACE: every message would warn.
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
+# mpirun makes and removes one session folder a machine, and two that start together may lose theirs. Ranks do not see it.
+export TMPDIR=/tmp/entrypoint-1000-36666
 unset ENTRYPOINT_STAGE
 export ENTRYPOINT_KEEP=$keep
 # mpirun takes a colon by itself for the end of a program, wherever it stands: it gets a backslash, which the wrapper removes.
