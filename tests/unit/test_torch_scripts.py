@@ -408,12 +408,18 @@ STUCK = """
 import ctypes, os, signal, subprocess, threading, time
 heard = []
 signal.signal(signal.SIGTERM, lambda *_: heard.append(print("handled", flush=True)))
-trap = 'trap "echo told; sleep 0.3; echo saved; exit" TERM; while :; do sleep 0.05; done'
+trap = 'trap "echo told; sleep 0.3; echo saved; exit" TERM; for _ in $(seq 400); do sleep 0.05; done'
 rank = subprocess.Popen(["bash", "-c", trap], start_new_session=True)
 lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+def come_and_go():
+    while True:
+        thread = threading.Thread(target=time.sleep, args=[0.001])
+        thread.start()
+        thread.join()
 threading.Timer(0.5, print, [os.getpid()], dict(flush=True)).start()  # long after this thread waits
 {wait}
 """
+WAIT = "for _ in range(2): libc.pthread_mutex_lock(lock)"
 
 
 def torch_that(folder: Path, text: str) -> None:
@@ -428,23 +434,28 @@ def torch_that(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("wait", "printed", "status"),
     [
-        ("for _ in range(2): libc.pthread_mutex_lock(lock)", "told saved", 143),
+        (WAIT, "told saved", 143),
+        # Threads that end while they are looked at have nothing more to tell of their children.
+        (f"for _ in range(8): threading.Thread(target=come_and_go, daemon=True).start()\n{WAIT}", "told saved", 143),
         # The control: one that handles the signal tells its ranks itself, and once.
         ("while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()", "handled told saved", 0),
     ],
-    ids=["stuck", "well"],
+    ids=["stuck", "busy", "well"],
 )
 def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(bench: Bench, wait: str, printed: str, status: int) -> None:
     torch_that(bench.folder, STUCK.format(wait=wait))
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["bash", "torchrun.sh", "train.py"],
         env={"PATH": os.environ["PATH"], "PYTHON": sys.executable, "TORCH_VERSION": "2.13", "NODE_RANK": "0"},
-        cwd=bench.folder, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout
-    os.kill(int(process.stdout.readline()), signal.SIGTERM)
-    out, _ = process.communicate(timeout=30)
-    assert (out.split(), process.returncode) == (printed.split(), status)
+        cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout
+            os.kill(int(process.stdout.readline()), signal.SIGTERM)
+            out, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (out.split(), process.returncode, "Traceback" in error) == (printed.split(), status, False), error
 
 
 @pytest.mark.parametrize(

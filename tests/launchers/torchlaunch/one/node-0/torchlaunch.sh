@@ -149,6 +149,7 @@ done
 # in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
 keep_status='
 import os, runpy, signal, sys, threading, time, traceback
+from contextlib import suppress
 
 heard, set_handler = threading.Event(), signal.signal
 woken, waker = os.pipe()
@@ -167,13 +168,15 @@ def noting(number, handler):
 
 
 def ranks():
-    """Our children that have not ended."""
+    """Our children that have not ended. What ends while it is looked at has no file any more."""
+    found = []
     for task in os.listdir("/proc/self/task"):
-        with open("/proc/self/task/" + task + "/children") as file:
-            for pid in map(int, file.read().split()):
-                with open("/proc/%d/stat" % pid) as stat:
-                    if stat.read().rpartition(")")[2].split()[0] != "Z":
-                        yield pid
+        with suppress(OSError), open("/proc/self/task/" + task + "/children") as file:
+            found += map(int, file.read().split())
+    for pid in found:
+        with suppress(OSError), open("/proc/%d/stat" % pid) as stat:
+            if stat.read().rpartition(")")[2].split()[0] != "Z":
+                yield pid
 
 
 def stand_in():
@@ -181,8 +184,9 @@ def stand_in():
     while os.read(woken, 1)[0] != signal.SIGTERM:
         pass
     if not heard.wait(1):
-        for pid in list(ranks()):
-            os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
+        for pid in ranks():
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
     while list(ranks()):
         time.sleep(0.1)
     time.sleep(1)
