@@ -18,9 +18,13 @@ SECRET = secrets.token_hex(32)
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
     """Look until the condition holds; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        begun = time.monotonic()
+        if condition():
+            return
         assert time.monotonic() < deadline, f"{what}: not within {seconds}s"
-        time.sleep(0.02)
+        # A look that costs much, such as eight of the engine's commands, would slow what it waits for.
+        time.sleep(max(0.02, 2 * (time.monotonic() - begun)))
 
 
 def free_port() -> int:
