@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers import Compose, ModelArts, docker
 
 
 def pytest_configure() -> None:
@@ -10,3 +18,34 @@ def pytest_configure() -> None:
     for signum, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user of a container can read."""
+    with tempfile.TemporaryDirectory(prefix="entrypoint-") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+@pytest.fixture
+def compose(folder: Path) -> Iterator[Compose]:
+    project = Compose(folder, f"ep{os.getpid()}")
+    yield project
+    project.down()
+
+
+@pytest.fixture
+def network() -> Iterator[str]:
+    name = f"ep{os.getpid()}"
+    docker("network", "create", name)
+    yield name
+    docker("network", "rm", name)
+
+
+@pytest.fixture
+def modelarts(network: str) -> Iterator[ModelArts]:
+    job = ModelArts(network)
+    yield job
+    job.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -23,6 +24,7 @@ def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
     return done.stdout
 
 
+@functools.cache
 def missing(image: str = IMAGE) -> str | None:
     """Why container tests can't run here, or None."""
     try:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
 from secrets import token_hex
 
 import pytest
@@ -20,16 +17,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def job() -> Iterator[ModelArts]:
-    name = f"ep{os.getpid()}"
-    subprocess.run(["docker", "network", "create", name], check=True, capture_output=True)
-    started = ModelArts(name)
-    yield started
-    started.remove()
-    subprocess.run(["docker", "network", "rm", name], check=True, capture_output=True)
-
-
 def test_every_program_of_the_image_is_for_arm64() -> None:
     assert docker("image", "inspect", "--format", "{{.Architecture}}", IMAGE).strip() == "arm64"
     assert docker("run", "--rm", "--entrypoint", "uname", IMAGE, "-m").strip() == "aarch64"
@@ -38,7 +25,7 @@ def test_every_program_of_the_image_is_for_arm64() -> None:
         assert header.split() == ["b7", "00"], f"{program} is no program for aarch64"  # elf.h: EM_AARCH64 is 183
 
 
-def test_two_containers_boot_a_process_a_card(job: ModelArts) -> None:
+def test_two_containers_boot_a_process_a_card(modelarts: ModelArts) -> None:
     hosts = ["worker-0", "worker-1"]
     env = {
         "ENTRYPOINT_SPEC": "job.yaml",
@@ -46,11 +33,11 @@ def test_two_containers_boot_a_process_a_card(job: ModelArts) -> None:
         "ENTRYPOINT_SIMULATE_ASCEND": "2",
         "ENTRYPOINT_TIMEOUTS_PEERS": "300",
         "ENTRYPOINT_TIMEOUTS_LEASE": "60",
-        "RANK_TABLE_FILE": job.CODE,
+        "RANK_TABLE_FILE": modelarts.CODE,
     }
     # qemu knows no subreaper and tini -s insists on one; as PID 1, it and the entrypoint can do without.
     tini, entry = ("--entrypoint", "/usr/bin/tini"), ("--", "/usr/local/bin/image-entry")
-    containers = {host: job.container(IMAGE, host, "ascend", *entry, env=env, options=tini) for host in hosts}
+    containers = {host: modelarts.container(IMAGE, host, "ascend", *entry, env=env, options=tini) for host in hosts}
     assert ended(containers, PATIENCE, together=30) == dict.fromkeys(hosts, 0), said(containers)
     log = said(containers)
     assert places(log) == expected(hosts), log

@@ -7,11 +7,7 @@ not tried is then a failure. TRY_ENGINES=some tries what it was asked for.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -44,32 +40,6 @@ def _often(item: pytest.Item) -> bool:
 def _image(item: pytest.Item) -> str:
     row = ROW_OF.get(item.nodeid)
     return row.image if row else str(item.module.IMAGE)  # type: ignore[attr-defined]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that containers' ma-user can read."""
-    path = Path(tempfile.mkdtemp(prefix="entrypoint-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def compose(folder: Path) -> Iterator[Compose]:
-    project = Compose(folder, f"ep{os.getpid()}")
-    yield project
-    project.down()
-
-
-@pytest.fixture
-def modelarts() -> Iterator[ModelArts]:
-    name = f"ep{os.getpid()}"
-    subprocess.run(["docker", "network", "create", name], check=True, capture_output=True)
-    job = ModelArts(name)
-    yield job
-    job.remove()
-    subprocess.run(["docker", "network", "rm", name], check=True, capture_output=True)
 
 
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said

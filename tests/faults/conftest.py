@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
-from faultjob import HOSTS, IMAGE, Job, new_network
+from faultjob import HOSTS, Job, new_network
 from faultrows import ELSEWHERE
 
-from tests.containers import docker, missing
+from tests.containers import IMAGE, docker, missing
 
 ASKED = os.environ.get("TRY_FAULTS", "")
 ALL = ASKED == "all"
@@ -107,15 +107,6 @@ def make(network: str, record_property: Callable[[str, object], None]) -> Iterat
     yield job
     for each in jobs:
         each.close()
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that a container's user can read."""
-    path = tmp_path_factory.mktemp("mounted")
-    for each in (path, *path.parents[:2]):
-        each.chmod(0o755)
-    return path
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

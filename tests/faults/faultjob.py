@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.cluster import until
-from tests.containers import IMAGE, docker, exit_code, finished_at, logs
+from tests.containers import docker, exit_code, finished_at, logs
 
 BOTH = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 HOSTS = [f"worker-{rank}" for rank in range(4)]
@@ -193,6 +193,3 @@ def new_network() -> str:
     name = f"flt{os.getpid()}-{secrets.token_hex(2)}"
     docker("network", "create", name)
     return name
-
-
-assert IMAGE

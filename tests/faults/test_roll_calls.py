@@ -102,51 +102,55 @@ def test_another_mpi(make: Make, folder: Path) -> None:
     job.within(5, max(finished_at(box) for box in job.boxes.values()) - max(map(started_at, job.boxes.values())))
 
 
-# -- row 9: it boots all the same. The gaps are smaller than the table's 20 s: what waits, asks at least once a second.
+# -- row 9: it boots all the same.
+
+LATE = 20.0  # seconds
+BOOTED = 30.0  # seconds that torch may need on few cores; nothing here waits that long
 
 
-def boots(job: Job, fault: float, bound: float) -> None:
+def boots(job: Job, fault: float) -> None:
     assert job.ends(60) == dict.fromkeys(HOSTS, 0), job.logs()
     assert "all 4 nodes are here" in job.log("worker-0")
     assert "done" in job.logs()
-    job.within(bound, min(finished_at(box) for box in job.boxes.values()) - fault)
+    job.within(BOOTED, min(finished_at(box) for box in job.boxes.values()) - fault)
 
 
 @BOTH
 @pytest.mark.parametrize("late", ["worker-0", "worker-3"])
-@pytest.mark.fault("9", "{late} starts 6 s after the others")
+@pytest.mark.fault("9", "{late} starts 20 s after the others", bound="30 s")
 def test_who_comes_late(make: Make, launcher: str, late: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", DONE, hosts=[host for host in HOSTS if host != late])
-    passed(6)
+    passed(LATE)
     job.start("sh", "-c", DONE, hosts=[late])
-    boots(job, started_at(job.boxes[late]), 60)
-
-
-@pytest.mark.fault("9", "the others start 20 s after worker-0", launcher="mpirun")
-def test_the_leader_waits(make: Make) -> None:
-    job = make("mpirun")
-    job.start("sh", "-c", DONE, hosts=["worker-0"])
-    passed(20)
-    job.start("sh", "-c", DONE, hosts=HOSTS[1:])
-    boots(job, started_at(job.boxes["worker-1"]), 60)
+    boots(job, started_at(job.boxes[late]))
 
 
 @BOTH
-@pytest.mark.fault("9", "worker-3 runs, and DNS knows it 6 s later")
+@pytest.mark.fault("9", "the others start 20 s after worker-0", bound="30 s")
+def test_the_leader_waits(make: Make, launcher: str) -> None:
+    job = make(launcher)
+    job.start("sh", "-c", DONE, hosts=["worker-0"])
+    passed(LATE)
+    job.start("sh", "-c", DONE, hosts=HOSTS[1:])
+    boots(job, started_at(job.boxes["worker-1"]))
+
+
+@BOTH
+@pytest.mark.fault("9", "worker-3 runs, and DNS knows it 20 s later", bound="30 s")
 def test_dns_comes_late(make: Make, launcher: str, other_network: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", DONE, options={"worker-3": ("--network", other_network)})
     job.says("worker-0", "worker-3 (no DNS)")
-    passed(6)
+    passed(LATE)
     docker("network", "connect", "--alias", "worker-3", job.network, job.boxes["worker-3"])
     # What it had before is not where the others are.
     docker("network", "disconnect", other_network, job.boxes["worker-3"])
-    boots(job, time.time(), 60)
+    boots(job, time.time())
 
 
 @BOTH
-@pytest.mark.fault("9", "worker-3's address changes while worker-2 is waited for, lease 3 s")
+@pytest.mark.fault("9", "worker-3's address changes while worker-2 is waited for, lease 3 s", bound="30 s")
 def test_an_address_changes(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"], env={"ENTRYPOINT_TIMEOUTS_LEASE": "3"})
@@ -162,7 +166,7 @@ def test_an_address_changes(make: Make, launcher: str) -> None:
     passed(5)
     job.start("sh", "-c", DONE, hosts=["worker-2"], env={"ENTRYPOINT_TIMEOUTS_LEASE": "3"})
     docker("rm", "-f", job.boxes.pop("another"))
-    boots(job, started_at(job.boxes["worker-2"]), 60)
+    boots(job, started_at(job.boxes["worker-2"]))
 
 
 def address(job: Job, host: str) -> str:
@@ -170,7 +174,7 @@ def address(job: Job, host: str) -> str:
 
 
 @BOTH
-@pytest.mark.fault("9", "worker-3 is replaced while worker-2 is waited for")
+@pytest.mark.fault("9", "worker-3 is replaced while worker-2 is waited for", bound="30 s")
 def test_a_worker_is_replaced(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"])
@@ -178,7 +182,7 @@ def test_a_worker_is_replaced(make: Make, launcher: str) -> None:
     docker("rm", "-f", job.boxes.pop("worker-3"))
     job.start("sh", "-c", DONE, hosts=["worker-3"])
     job.start("sh", "-c", DONE, hosts=["worker-2"])
-    boots(job, started_at(job.boxes["worker-2"]), 60)
+    boots(job, started_at(job.boxes["worker-2"]))
 
 
 # -- row 10

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -85,12 +84,3 @@ def image(request: pytest.FixtureRequest) -> str:
     if reason:
         pytest.skip(reason)
     return name
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that every user of a container can read."""
-    path = tmp_path_factory.mktemp("mounted")
-    for each in (path, *path.parents[:2]):
-        each.chmod(0o755)
-    return path
