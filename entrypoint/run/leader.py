@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,20 +15,14 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
-from entrypoint.run.node import KILL_MARGIN, Failure, Node
+from entrypoint.run.node import KILL_MARGIN, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall, Session
+from entrypoint.verdict import End, Ends, count, placement, without_rank
 
-# When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
-_SETTLE = 0.5
-# Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
-# own status, which may be heard later, and is the cause.
-_VAGUE, _VAGUE_SETTLE = 1, 2.0
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 0.3  # seconds for the launcher to pass on what ranks said last
-# What says least about the cause comes last: a launcher ends ranks by TERM; KILL is seldom its own doing.
-_BLAME = {128 + signal.SIGTERM: 3, _VAGUE: 2, 128 + signal.SIGKILL: 1}
 
 
 class Leader(Node):
@@ -38,9 +31,8 @@ class Leader(Node):
     async def run(self) -> Outcome:
         """The whole job, from this node's start to its end."""
         self._call: RollCall | None = None
-        self._failures: list[Failure] = []  # in the order heard
+        self._ends = Ends()
         self._placed: dict[int, str] = {}  # rank -> host
-        self._waiting_for_end: set[int] = set()  # nodes whose end is the job's
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         try:
@@ -63,7 +55,7 @@ class Leader(Node):
         launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(roster).launch
         self._ranks = launch.ranks
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
-        self._waiting_for_end = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
+        self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         for session in self._sessions().values():
             session.send("start")
         await self.start(roster)
@@ -207,7 +199,7 @@ class Leader(Node):
                 host, message["event"], message["rank"], message["value"], message["tail"], message["why"]
             )
         elif kind == "ended":
-            end = Failure(message["status"], message["what"], message["reason"], tuple(message["tail"]))
+            end = End(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
@@ -226,18 +218,12 @@ class Leader(Node):
                 self._check_placement()
         elif value != 0:
             what = f"rank {rank} on {host}"
-            self._failures.append(Failure(value, what, process.ended(what, value, why), tuple(tail)))
-            if len(self._failures) == 1:
-                asyncio.get_running_loop().call_later(_SETTLE, self._blame)
+            end = End(value, what, process.ended(what, value, why), tuple(tail))
+            self._settle_in(self._ends.of_rank(end), end)
 
     def _check_placement(self) -> None:
-        """A job that quietly runs on fewer nodes than asked must not be called well."""
-        used: dict[str, list[int]] = {}
-        for rank, host in sorted(self._placed.items()):
-            used.setdefault(host, []).append(rank)
-        words = ", ".join(f"{host} {_spans(ranks)}" for host, ranks in used.items())
-        self.say(f"{_count(len(self._placed), 'rank')} on {_count(len(used), 'node')}: {words}")
-        empty = [node.host for node in self.topology.nodes if node.host not in used]
+        self.say(words := placement(self._placed))
+        empty = without_rank(self.topology.nodes, self._placed)
         chosen = self.spec.mpi.hostfile or self.spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
             self.decide(
@@ -245,40 +231,34 @@ class Leader(Node):
                 f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile",
             )
 
-    def on_program_end(self, end: Failure, last: bool) -> None:
+    def on_program_end(self, end: End, last: bool) -> None:
         if self.draft.launch.verdict == "first-failure":
             self._node_ended(self.topology.me, end, last)
-        elif self._failures:
-            self._blame()
         else:
-            self.decide(end.status, end.reason)
+            self._settle(end)
 
-    def _node_ended(self, rank: int, end: Failure, last: bool) -> None:
-        """A program of a node ended; where it failed, a status that says little waits for one that says more."""
+    def _node_ended(self, rank: int, end: End, last: bool) -> None:
         host = self.topology.nodes[rank].host
         reason = f"{end.reason} on {host}" if self._sessions() else end.reason
-        if last:
-            self._waiting_for_end.discard(rank)
-        if end.status != 0:
-            self._failures.append(replace(end, what=f"{end.what} on {host}", reason=reason))
-        more = bool(self._waiting_for_end) or not last
-        if end.status == _VAGUE and more:
-            asyncio.get_running_loop().call_later(_VAGUE_SETTLE, self._blame)
-        elif self._failures and (end.status != 0 or not more):
-            self._blame()
-        elif not self._waiting_for_end:
-            self.decide(end.status, reason)
+        end = replace(end, what=f"{end.what} on {host}", reason=reason)
+        self._settle_in(self._ends.of_node(rank, end, last), end)
 
-    def _blame(self) -> None:
-        """The first of those that failed by themselves is the cause, and its last words are worth a look."""
+    def _settle_in(self, seconds: float | None, end: End) -> None:
+        if seconds:
+            asyncio.get_running_loop().call_later(seconds, self._settle, end)
+        elif seconds is not None:
+            self._settle(end)
+
+    def _settle(self, end: End) -> None:
+        """The cause is the verdict, or this end where none failed; a failure's last words are worth a look."""
         if self.verdict.done():
             return
-        failure = min(self._failures, key=lambda each: _BLAME.get(each.status, 0))
-        if failure.tail:
-            self.say(f"last {_count(len(failure.tail), 'line')} of {failure.what}:")
-            for line in failure.tail:
+        cause = self._ends.cause() or end
+        if cause.tail:
+            self.say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
+            for line in cause.tail:
                 self.say(f"  | {line}")
-        self.decide(failure.status, failure.reason)
+        self.decide(cause.status, cause.reason)
 
     def on_signal(self, signum: int) -> None:
         self.decide(128 + signum, process.ended("the job", 128 + signum))
@@ -320,18 +300,3 @@ class Leader(Node):
         await self.impatient.wait()
         for session in self._sessions().values():
             session.send("stop", grace=0)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _spans(ranks: list[int]) -> str:
-    """Such as `0-3,6`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)

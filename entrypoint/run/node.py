@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
 from entrypoint.run.sshd import Sshd
+from entrypoint.verdict import End
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
@@ -33,16 +34,6 @@ KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gon
 _LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace: less than KILL_MARGIN
 _LAST = 20  # lines of a program that failed, which are shown
 _LINE = 1000  # characters of each of them
-
-
-@dataclass(frozen=True)
-class Failure:
-    """How a program ended: its status, its name, that in a sentence, and the last lines it printed."""
-
-    status: int
-    what: str
-    reason: str
-    tail: tuple[str, ...] = ()
 
 
 def last_lines(tail: Path) -> tuple[str, ...]:
@@ -240,9 +231,9 @@ class Node:
 
     def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
         what = self._running.pop(number)
-        self.on_program_end(Failure(status, what, reason or process.ended(what, status, why), tail), not self._running)
+        self.on_program_end(End(status, what, reason or process.ended(what, status, why), tail), not self._running)
 
-    def on_program_end(self, end: Failure, last: bool) -> None:
+    def on_program_end(self, end: End, last: bool) -> None:
         """A program of this node ended; `last` where no other runs any more."""
         raise NotImplementedError
 

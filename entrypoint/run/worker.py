@@ -13,9 +13,10 @@ from entrypoint.errors import ConfigError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process
-from entrypoint.run.node import KILL_MARGIN, Failure, Node
+from entrypoint.run.node import KILL_MARGIN, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
+from entrypoint.verdict import End
 
 
 class Worker(Node):
@@ -172,7 +173,7 @@ class Worker(Node):
     def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...], why: str) -> None:
         self._say_to_leader("rank", event=event, rank=rank, value=value, tail=tail, why=why)
 
-    def on_program_end(self, end: Failure, last: bool) -> None:
+    def on_program_end(self, end: End, last: bool) -> None:
         self._say_to_leader("ended", **asdict(end), last=last)
 
     def on_sshd_died(self, what: str) -> None:

@@ -18,7 +18,7 @@ ROOMS = (
     ("errors", "secret", "jobspec", "model"),
     ("render", "registry", "yamlfile", "fields", "ranktable"),
     ("platforms", "devices", "launchers", "deploy"),
-    ("spec", "topology", "plan", "show"),
+    ("spec", "topology", "plan", "show", "verdict"),
     ("run",),
     ("cli", "__main__"),
 )

@@ -1,0 +1,89 @@
+"""How the job ended, found among what was heard of its ranks and nodes: Ends -> the one that is the cause.
+
+No clock runs here: what is not certain yet says how long to listen for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from entrypoint.model import Node
+
+# When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
+_SETTLE = 0.5
+# Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
+# own status, which may be heard later, and is the cause.
+_VAGUE, _VAGUE_SETTLE = 1, 2.0
+# What says least about the cause comes last: a launcher ends ranks by SIGTERM; SIGKILL is seldom its own doing.
+_BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
+
+
+@dataclass(frozen=True)
+class End:
+    """How a program ended: its status, its name, that in a sentence, and the last lines it printed."""
+
+    status: int
+    what: str
+    reason: str
+    tail: tuple[str, ...] = ()
+
+
+@dataclass
+class Ends:
+    """The nodes whose end is awaited still, and the failures heard of, in that order."""
+
+    awaited: set[int] = field(default_factory=set)
+    failures: list[End] = field(default_factory=list)
+
+    def of_rank(self, end: End) -> float | None:
+        """A rank failed. Returns the seconds after which `cause` is the verdict; None where that is known already."""
+        self.failures.append(end)
+        return _SETTLE if len(self.failures) == 1 else None
+
+    def of_node(self, node: int, end: End, last: bool) -> float | None:
+        """A program of a node ended, the node's last one or not.
+
+        Returns the seconds after which `cause` is the verdict, or this end where there is none; None: the job goes on.
+        """
+        if last:
+            self.awaited.discard(node)
+        if end.status != 0:
+            self.failures.append(end)
+            return _VAGUE_SETTLE if end.status == _VAGUE and (self.awaited or not last) else 0.0
+        return None if self.awaited else 0.0
+
+    def cause(self) -> End | None:
+        """The first of those that failed by themselves; None where none did."""
+        return min(self.failures, key=lambda each: _BLAME.get(each.status, 0), default=None)
+
+
+def placement(placed: Mapping[int, str]) -> str:
+    """Where the ranks run, from rank -> host: `4 ranks on 2 nodes: a 0-1, b 2-3`."""
+    used: dict[str, list[int]] = {}
+    for rank, host in sorted(placed.items()):
+        used.setdefault(host, []).append(rank)
+    words = ", ".join(f"{host} {_spans(ranks)}" for host, ranks in used.items())
+    return f"{count(len(placed), 'rank')} on {count(len(used), 'node')}: {words}"
+
+
+def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
+    """The hosts on which no rank runs: a job that quietly runs on fewer nodes than asked must not be called well."""
+    used = set(placed.values())
+    return [node.host for node in nodes if node.host not in used]
+
+
+def count(number: int, what: str) -> str:
+    """Such as `1 node`, `2 nodes`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _spans(ranks: Sequence[int]) -> str:
+    """Such as `0-3,6`."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)

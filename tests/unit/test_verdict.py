@@ -1,0 +1,88 @@
+"""Whose failure is the job's: what is heard, in its order, and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint.model import Node
+from entrypoint.verdict import End, Ends, placement, without_rank
+
+
+def end(status: int, what: str = "it") -> End:
+    return End(status, what, f"{what} exited with {status}")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "cause"),
+    [
+        ([7], 0),
+        ([7, 3], 0),  # the first of those that failed by themselves
+        ([143, 7], 1),  # the launcher ended the first, and was heard earlier
+        ([143, 137, 1, 7], 3),
+        ([143, 1], 1),
+        ([1, 137], 1),  # an error that the loss of a killed peer may have been
+        ([143, 137], 1),
+        ([143, 143], 0),
+        ([139, 137, 7], 0),
+    ],
+)
+def test_the_cause_among_failed_ranks(statuses: list[int], cause: int) -> None:
+    ends = Ends()
+    waits = [ends.of_rank(end(status, f"rank {number}")) for number, status in enumerate(statuses)]
+    # Once for all: the second must not put the verdict off.
+    assert waits == [0.5] + [None] * (len(statuses) - 1)
+    found = ends.cause()
+    assert found
+    assert found.what == f"rank {cause}"
+
+
+def test_who_ended_well_is_no_cause() -> None:
+    assert Ends().cause() is None
+
+
+@pytest.mark.parametrize(
+    ("heard", "waits", "cause"),
+    [
+        # The job is well when the last node is.
+        ([(0, 0, True), (1, 0, True)], [None, 0.0], None),
+        ([(1, 0, True), (0, 0, True)], [None, 0.0], None),
+        # A failure is the verdict at once,
+        ([(1, 7, True)], [0.0], 7),
+        ([(0, 0, True), (1, 137, True)], [None, 0.0], 137),
+        # but for a 1 while others run, which may be the consequence of theirs;
+        ([(0, 1, True)], [2.0], 1),
+        ([(0, 1, True), (1, 7, True)], [2.0, 0.0], 7),
+        ([(0, 1, True), (1, 0, True)], [2.0, 0.0], 1),
+        ([(0, 0, True), (1, 1, True)], [None, 0.0], 1),  # nobody is left whose it could be.
+        # A node of several programs has ended when its last has.
+        ([(0, 0, False), (0, 0, True), (1, 0, True)], [None, None, 0.0], None),
+        ([(0, 7, False)], [0.0], 7),
+        ([(0, 0, True), (1, 1, False), (1, 7, True)], [None, 2.0, 0.0], 7),
+        # Node 2 serves the others: its end is not awaited, and its failure is one all the same.
+        ([(2, 0, True), (0, 0, True), (1, 0, True)], [None, None, 0.0], None),
+        ([(2, 5, True)], [0.0], 5),
+        # What has failed is not made well by others that end well.
+        ([(2, 1, False), (0, 0, True), (1, 0, True)], [2.0, None, 0.0], 1),
+    ],
+)
+def test_the_verdict_among_nodes(
+    heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None
+) -> None:
+    ends = Ends({0, 1})
+    assert [ends.of_node(node, end(status), last) for node, status, last in heard] == waits
+    found = ends.cause()
+    assert (found and found.status) == cause
+
+
+@pytest.mark.parametrize(
+    ("placed", "words", "empty"),
+    [
+        ({0: "a", 1: "a", 2: "b", 3: "b"}, "4 ranks on 2 nodes: a 0-1, b 2-3", []),
+        ({3: "b", 1: "b", 2: "a", 0: "a"}, "4 ranks on 2 nodes: a 0,2, b 1,3", []),  # --map-by node
+        ({0: "a", 1: "a", 2: "a", 5: "a"}, "4 ranks on 1 node: a 0-2,5", ["b"]),
+        ({0: "b"}, "1 rank on 1 node: b 0", ["a"]),
+    ],
+)
+def test_placement(placed: dict[int, str], words: str, empty: list[str]) -> None:
+    assert placement(placed) == words
+    assert without_rank([Node(0, "a", 2), Node(1, "b", 2)], placed) == empty
