@@ -51,11 +51,10 @@ def named_once(job: Job, launcher: str, status: int) -> None:
         assert shown[-1].startswith("worker-2 fails at "), log
 
 
-@pytest.mark.fault(
-    "4", "worker-2 fails, a rank elsewhere ignores TERM, grace 4 s", bound="grace + 3 s", launcher="mpirun"
-)
-def test_a_program_fails_and_another_does_not_stop(make: Make) -> None:
-    job = make("mpirun")
+@BOTH
+@pytest.mark.fault("4", "worker-2 fails, a rank elsewhere ignores TERM, grace 4 s", bound="grace + 3 s")
+def test_a_program_fails_and_another_does_not_stop(make: Make, launcher: str) -> None:
+    job = make(launcher)
     job.start("sh", "-c", fails("exit 7", STUBBORN), env={"ENTRYPOINT_TIMEOUTS_GRACE": "4"})
     assert job.ends(60) == dict.fromkeys(HOSTS, 7), job.logs()
     took = job.took(job.times("fails at")["worker-2"])
@@ -63,9 +62,10 @@ def test_a_program_fails_and_another_does_not_stop(make: Make) -> None:
     job.within(4 + 3, took)
 
 
-@pytest.mark.fault("4", "worker-2 fails, the others save for 3 s", bound="3 s + what they need", launcher="mpirun")
-def test_a_program_fails_and_the_others_save(make: Make, folder: Path) -> None:
-    job = make("mpirun")
+@BOTH
+@pytest.mark.fault("4", "worker-2 fails, the others save for 3 s", bound="3 s + what they need")
+def test_a_program_fails_and_the_others_save(make: Make, launcher: str, folder: Path) -> None:
+    job = make(launcher)
     folder.chmod(0o777)
     # Into a file: mpirun, which tells the others to stop, passes on no more of what they print.
     saves = SAVES.replace("; exit 0", "; : >/saved/$HOSTNAME; exit 0")

@@ -89,17 +89,19 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     assert job.took(back, [lost]) < 5
 
 
-@pytest.mark.fault("3", "worker-2 is cut off, the lease of 15 s", bound="lease + 5 s", launcher="mpirun")
-def test_a_node_is_cut_off_with_the_lease_as_it_is(make: Make) -> None:
-    job = training(make, "mpirun")
+@BOTH
+@pytest.mark.fault("3", "worker-2 is cut off, the lease of 15 s", bound="lease + 5 s")
+def test_a_node_is_cut_off_with_the_lease_as_it_is(make: Make, launcher: str) -> None:
+    job = training(make, launcher)
     fault = job.cut_off("worker-2")
     assert job.ends() == dict.fromkeys(HOSTS, 75), job.logs()
     job.within(15 + 5, job.took(fault))
 
 
-@pytest.mark.fault("3", "the control: worker-2 is paused for less than the lease", launcher="mpirun")
-def test_a_short_pause_is_no_loss(make: Make) -> None:
-    job = training(make, "mpirun", SAVES, ENTRYPOINT_TIMEOUTS_LEASE="8")
+@BOTH
+@pytest.mark.fault("3", "the control: worker-2 is paused for less than the lease")
+def test_a_short_pause_is_no_loss(make: Make, launcher: str) -> None:
+    job = training(make, launcher, SAVES, ENTRYPOINT_TIMEOUTS_LEASE="8")
     fault = job.pause("worker-2")
     until(lambda: time.time() - fault > 4, 6, "a pause that a lease of 3 s would not have borne")
     job.resume("worker-2")

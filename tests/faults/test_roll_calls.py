@@ -70,9 +70,10 @@ def test_another_key(make: Make, launcher: str) -> None:
     job.within(10 + 2, finished_at(job.boxes["worker-0"]) - started_at(job.boxes["worker-0"]))
 
 
-@pytest.mark.fault("8", "worker-2 has another toolkit: at once", bound="5 s", launcher="mpirun")
-def test_another_toolkit(make: Make, folder: Path) -> None:
-    job = make("mpirun")
+@BOTH
+@pytest.mark.fault("8", "worker-2 has another toolkit: at once", bound="5 s")
+def test_another_toolkit(make: Make, launcher: str, folder: Path) -> None:
+    job = make(launcher)
     other = folder / "__init__.py"
     other.write_text('"""Another one."""\n__version__ = "0.0.1"\n')
     compiled = folder / "compiled"
@@ -205,10 +206,11 @@ def test_sshd_dies(make: Make, launcher: str, host: str) -> None:
     job.within(5, job.took(fault))
 
 
+@BOTH
 @pytest.mark.parametrize("host", ["worker-0", "worker-2"])
-@pytest.mark.fault("10", "{host}'s sshd is killed while worker-3 is waited for", bound="5 s", launcher="mpirun")
-def test_sshd_dies_while_waiting(make: Make, host: str) -> None:
-    job = make("mpirun")
+@pytest.mark.fault("10", "{host}'s sshd is killed while worker-3 is waited for", bound="5 s")
+def test_sshd_dies_while_waiting(make: Make, launcher: str, host: str) -> None:
+    job = make(launcher)
     there = HOSTS[:3]
     job.start("sh", "-c", TRAINS, hosts=there)
     job.says("worker-0", "waiting for 1 of 3 peers: worker-3 (")

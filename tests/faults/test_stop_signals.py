@@ -86,9 +86,10 @@ def test_the_whole_grace(make: Make, launcher: str) -> None:
     job.within(40, job.took(fault))
 
 
-@pytest.mark.fault("6", "docker stop, where programs need no time", bound="5 s", launcher="mpirun")
-def test_docker_stop(make: Make) -> None:
-    job = make("mpirun")
+@BOTH
+@pytest.mark.fault("6", "docker stop, where programs need no time", bound="5 s")
+def test_docker_stop(make: Make, launcher: str) -> None:
+    job = make(launcher)
     job.start("sh", "-c", f"{UP}echo now {NOW}; exec sleep 1000")
     job.up()
     fault = job.stop("worker-1")
