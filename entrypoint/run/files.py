@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
@@ -92,12 +93,19 @@ class RunDir:
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Remove what is in it, secrets first, and the directory too where its parent allows."""
+        """Remove what is in it, secrets first, and the directory too where its parent allows.
+
+        The lock goes last: by it the next start knows for ours what a SIGKILL leaves of the rest.
+        """
         with contextlib.suppress(OSError):
-            for entry in os.scandir(self.path):
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
-        shutil.rmtree(self.path, ignore_errors=True)  # and a launcher's own folders
+            names = [name for name in os.listdir(self.path) if name != "lock"]
+            for remove in (os.unlink, partial(shutil.rmtree, ignore_errors=True)):  # files, a launcher's own folders
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        remove(self.path / name)
+            if os.listdir(self.path) == ["lock"]:
+                os.unlink(self.path / "lock")
+                self.path.rmdir()
         os.close(self._lock)
 
 

@@ -371,6 +371,39 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+KILLED_AT = """
+import os, signal, sys
+from entrypoint.run.files import RunDir
+run_dir = RunDir(sys.argv[1])
+for name in ("a", "k", "z"):  # before, around and after the lock, however they are ordered
+    run_dir.write(name, "secret", 0o600)
+(run_dir.path / "folder").mkdir()
+run_dir.write("folder/b", "secret", 0o600)
+left = int(sys.argv[2])
+def counted(event, _):
+    global left
+    if event in ("os.remove", "os.rmdir"):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(counted)
+run_dir.close()
+"""
+
+
+def test_a_run_that_is_killed_while_it_tidies_up_is_known_for_ours(tmp_path: Path) -> None:
+    for removals in range(20):
+        words = [sys.executable, "-c", KILLED_AT, str(tmp_path / "run"), str(removals)]
+        status = subprocess.run(words, check=False).returncode
+        with held(tmp_path / "run"):
+            pass
+        assert not (tmp_path / "run").exists()
+        if status == 0:  # it was not killed: there is no more to remove
+            break
+        assert status == -signal.SIGKILL
+    assert 7 <= removals < 20  # four files, a folder, the lock, the directory
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Directories for logs, which outlive the job
 
