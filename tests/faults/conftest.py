@@ -1,5 +1,7 @@
 """One line for each row of the table of faults: row, fault, launcher, containers, bound, seconds measured, result.
 
+The seconds are from the fault to the last container's end; in brackets, of the whole test, where none are bounded.
+
 `make test-faults` tries all of them (TRY_FAULTS=all), some rounds in a row; `make test` those that are marked `often`.
 With FAULTS_FILE the rounds before this one are in the table too.
 """
@@ -35,6 +37,7 @@ class Line:
     good: int = 0
     bad: int = 0
     skipped: str = ""
+    whole: float = 0.0  # seconds of this round's tests
 
     @property
     def result(self) -> str:
@@ -128,6 +131,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if ALL:
         good = sum(line.result == "ok" for line in ordered)
         terminalreporter.write_line(f"{good} of {len(ordered)} lines hold, of {len(ROWS)} rows")
+        terminalreporter.write_line("seconds from the fault to the last container's end; (of the whole test)")
 
 
 def _merge(tried: dict[str, Line]) -> None:
@@ -149,6 +153,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in reporter.stats.get(outcome, []) if reporter else ():
             _note(report)
+    for line in lines.values():
+        if line.good and not line.seconds:
+            line.seconds.append(f"({line.whole:.1f})")
     # `make test-faults` was asked for every row: one that was not tried does not hold.
     tried = {int(line.row) for line in lines.values() if line.result == "ok"}
     if ALL and (tried != set(ROWS) or any(line.result != "ok" for line in lines.values())):
@@ -164,6 +171,7 @@ def _note(report: pytest.TestReport) -> None:
         line.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if report.when == "call":
         line.good += report.passed
+        line.whole += report.duration
         line.containers = str(noted.get("containers", line.containers))
         if "seconds" in noted:
             line.seconds.append(f"{max(0.0, noted['seconds']):.2f}")
