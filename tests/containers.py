@@ -122,7 +122,7 @@ class ModelArts:
         gpus: int = 2,
         mounts: tuple[str, ...] = (),
     ) -> dict[str, str]:
-        """The containers of every task, two workers where not given: host -> id."""
+        """The containers of every task, two workers where not given: host -> id. A variable that is "" is not set."""
         tasks, started = tasks or {"worker": 2}, {}
         shared = {
             "MA_JOB_DIR": str(Path(self.CODE).parent),
@@ -153,7 +153,7 @@ class ModelArts:
     ) -> str:
         """One of them, with the example's folder as its code."""
         short = host.split(".")[0]
-        words = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+        words = [word for name, value in env.items() if value for word in ("-e", f"{name}={value}")]
         for mount in (f"{TREE}/examples/{example}:{self.CODE}:ro", *mounts):
             words += ["-v", mount]
         self.names.append(f"{self.network}-{short.removeprefix(f'{self.job}-')}")
