@@ -156,6 +156,8 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
+    if left := spec_fields.kept_back(spec):
+        say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
     if args.out:
         path = Path(args.out)
         _write(path.parent, [File(path.name, rendered, args.target)])

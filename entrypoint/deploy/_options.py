@@ -1,8 +1,14 @@
-"""What the spec does not say of the place that runs it; each target takes what it needs."""
+"""What the spec does not say of the place that runs it, and what the containers are told of it by variables."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from entrypoint import fields
+from entrypoint.errors import UsageError
+from entrypoint.jobspec import JobSpec
 
 
 @dataclass(frozen=True)
@@ -15,3 +21,26 @@ class Options:
     spec_text: str = ""
     nodes: int | None = None  # where the spec names no hosts
     resources: tuple[str, ...] = ()  # NAME=QUANTITY of each node
+
+
+def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:
+    """Variables of every container: the target's `own`, then what flags and variables said here of the job.
+
+    Raises UsageError for a flag that no container could take from the target: each node has its own index.
+    """
+    if spec.source("node_rank").origin == "flag":
+        seen = f"{spec.source('node_rank').where} {spec.node_rank}"
+        raise UsageError("every container gets an index of its own", seen, "leave the flag out")
+    given = {setting.names[0]: setting.value for setting in fields.given(spec)}
+    return {**own, **{name: value for name, value in given.items() if name not in own}}
+
+
+def resources(options: Options) -> dict[str, str]:
+    """--resource as name -> quantity.
+
+    Raises UsageError when one is not NAME=QUANTITY.
+    """
+    wrong = [word for word in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", word)]
+    if wrong:
+        raise UsageError("a resource is NAME=QUANTITY", ", ".join(wrong), "write --resource nvidia.com/gpu=8")
+    return {name: quantity for name, _, quantity in (word.partition("=") for word in options.resources)}

@@ -7,10 +7,8 @@ newer, where the failure policy is stable.
 from __future__ import annotations
 
 import math
-import re
 
-from entrypoint import fields
-from entrypoint.deploy._options import Options
+from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import ConfigError, RetryError, UsageError
 from entrypoint.jobspec import JobSpec
 from entrypoint.render import Raw
@@ -83,19 +81,18 @@ def _check_name(name: str, nodes: int) -> None:
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
     """Variables of every Pod: where things are, then what flags and variables said of the job here."""
-    settings = {"ENTRYPOINT_NAME": spec.name}
+    if spec.source("secret_file").origin == "flag":
+        do = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
+        raise UsageError("the Pods take the job's secret from a Secret", spec.secret_file or "", do)
+    own = {"ENTRYPOINT_NAME": spec.name}
     if len(hosts) > 1:
-        settings |= {"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_SECRET_FILE": f"{_SECRET}/secret"}
-    given = {setting.names[0]: setting.value for setting in fields.given(spec)}
-    return settings | {name: value for name, value in given.items() if name not in _OWN}
+        own |= {"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_SECRET_FILE": f"{_SECRET}/secret"}
+    return {name: value for name, value in settings(spec, own).items() if name in own or name not in _OWN}
 
 
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     """Resources of each Pod: those asked for, and the cards that the spec speaks of."""
-    wrong = [word for word in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", word)]
-    if wrong:
-        raise UsageError("a resource is NAME=QUANTITY", ", ".join(wrong), "write --resource nvidia.com/gpu=8")
-    limits = {name: quantity for name, _, quantity in (word.partition("=") for word in options.resources)}
+    limits = resources(options)
     card = _CARDS.get(spec.device or "")
     if card is None or any("/" in name for name in limits):  # a resource of a device plugin's is named already
         return limits
