@@ -83,11 +83,15 @@ class Node:
     def failed(self, error: Exception) -> None:
         """An error is the verdict: ours to say, or a defect of ours; never a silent wait."""
         if self.unfit:  # known before, and maybe its cause
-            self.decide(self.unfit.status, self.unfit.reason)
+            self.give_up(self.unfit.status, self.unfit.reason)
         elif isinstance(error, EntrypointError):
-            self.decide(error.status, str(error))
+            self.give_up(error.status, str(error))
         else:
-            self.decide(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error} | please report it")
+            self.give_up(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error} | please report it")
+
+    def give_up(self, status: int, reason: str) -> None:
+        """This node cannot go on, so the job cannot."""
+        self.decide(status, reason)
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failed(context.get("exception") or RuntimeError(context["message"]))

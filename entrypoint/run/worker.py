@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.errors import ConfigError, OsError, RetryError, UnavailableError
+from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process
@@ -136,16 +136,25 @@ class Worker(Node):
             return
         self._lease = hello["lease"]
         self._leader_env = hello["env"]
-        if not (self.draft.launch.needs_rank_table or self.unfit):
-            self.prepare(self.draft.roster, self._leader_env)  # before the answer, which lets ranks come
+        broken = self.broken() or self._cannot_prepare()
         self._say_to_leader(
             "facts",
             slots=self.topology.this.slots,
             mpi=self.facts.mpi,
             toolkit=__version__,
             clock=time.time(),
-            broken=self.broken(),
+            broken=broken,
         )
+
+    def _cannot_prepare(self) -> tuple[int, str] | None:
+        """Write what ranks need, before the answer, which lets them come. Returns why that failed: status, reason."""
+        if self.draft.launch.needs_rank_table:
+            return None
+        try:
+            self.prepare(self.draft.roster, self._leader_env)
+        except EntrypointError as error:
+            return error.status, str(error)
+        return None
 
     def _disagreement(self, hello: dict[str, Any]) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
@@ -177,14 +186,14 @@ class Worker(Node):
         self._say_to_leader("ended", **asdict(end), last=last)
 
     def on_sshd_died(self, what: str) -> None:
-        self._tell_or_decide(OsError.status, what)
+        self.give_up(OsError.status, what)
 
     def on_signal(self, signum: int) -> None:
-        self._tell_or_decide(128 + signum, process.ended("this node", 128 + signum))
+        self.give_up(128 + signum, process.ended("this node", 128 + signum))
 
-    def _tell_or_decide(self, status: int, reason: str) -> None:
+    def give_up(self, status: int, reason: str) -> None:
         """The leader decides for all; without one, or when it does not in time, this node decides for itself."""
-        if self.attendant is None or not self.attendant.connected:
+        if not self._leader_is_there():
             self.decide(status, reason)
             return
         self._say_to_leader("failed", status=status, reason=reason)
