@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import DEFAULT, JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
@@ -23,12 +25,14 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     tasks = _tasks(spec, site, len(hosts), origins)
     ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
     run_dir = _run_dir(spec, facts, origins)
+    nodes = tuple(
+        Node(rank, host, slots, address, tasks[rank], tasks[:rank].count(tasks[rank]), ports[rank])
+        for rank, (host, address) in enumerate(hosts)
+    )
+    _check_addresses(nodes, origins["hosts"])
     return Topology(
         job=_job(spec, site, origins),
-        nodes=tuple(
-            Node(rank, host, slots, address, tasks[rank], tasks[:rank].count(tasks[rank]), ports[rank])
-            for rank, (host, address) in enumerate(hosts)
-        ),
+        nodes=nodes,
         me=me,
         platform=site.platform,
         device=device,
@@ -69,7 +73,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
         raise ConfigError(
             f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
             ", ".join(bad),
-            "shorten the job's name",
+            _advice([host for host, _ in hosts], bad),
         )
     names = [host.lower() for host, _ in hosts]  # DNS knows no case
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -78,15 +82,48 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
     return hosts
 
 
+def _advice(hosts: list[str], bad: list[str]) -> str:
+    """What to do about names that cannot be one, by what is wrong with the first."""
+    if "DNS allows" in bad[0]:
+        return "shorten the job's name"
+    pairs = ",".join(f"worker-{rank}={host if _is_ipv6(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2]))
+    more = ",..." if len(hosts) > 2 else ""
+    return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{more}"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
+
+
+def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
+    """Nodes of one task have one ssh port, so that two of them at one address would be one."""
+    first: dict[tuple[str, str], str] = {}
+    for node in nodes:
+        other = first.setdefault((node.task, str(_address(node.address or node.host))), node.host)
+        if other != node.host:
+            seen = f"{other} and {node.host} are both {node.address or node.host}"
+            raise ConfigError(f"two hosts have one address ({origin})", seen, "give each node an address of its own")
+
+
+def _address(text: str) -> object:
+    try:
+        return ipaddress.ip_address(text)  # ::1 has many spellings
+    except ValueError:
+        return text.lower()
+
+
 def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
     if spec.node_rank is not None:
         rank, origin = spec.node_rank, spec.source("node_rank")
-    elif len(names) == 1:
-        return 0
     elif site.index is not None:
         rank, origin = site.index, Source("platform", site.origins.get("node_rank", site.platform))
-    elif "node_rank" in site.unknown:
+    elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
         raise ConfigError(*site.unknown["node_rank"])
+    elif len(names) == 1:
+        return 0
     else:
         # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
         label = facts.hostname.split(".")[0]
@@ -102,7 +139,7 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
     if rank >= len(names):
         raise ConfigError(
             f"node_rank is beyond the last node ({origin})",
-            f"{rank}, with {len(names)} hosts",
+            f"{rank}, with {len(names)} host{'s' * (len(names) > 1)} ({origins['hosts']})",
             "count from 0, or name all hosts",
         )
     origins["node_rank"] = origin

@@ -24,6 +24,9 @@ MAX_VALUES = 10_000  # after anchors are expanded
 MAX_DEPTH = 32
 MAX_NUMBER = 100  # characters; Python's own limits on digits are met later and less clearly
 
+# Its byte order mark, as bytes that are no UTF-8 are kept; or, without one, every other byte of the first two is 0.
+_UTF16 = re.compile("\udcff\udcfe|\udcfe\udcff|\0[^\0]|[^\0]\0")
+
 
 class Odd(Enum):
     """What an Item holds where it holds no value that a field could take."""
@@ -151,6 +154,9 @@ class _Reader:
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:
             self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
+            return None
+        if _UTF16.match(self.text):
+            self.fail(self.at(1, 1), "this text is UTF-16", "", "save it as UTF-8")
             return None
         try:
             self.loader = _Composer(self.text)

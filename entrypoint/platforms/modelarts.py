@@ -7,6 +7,7 @@ file of the preset MPI image for MA_VJ_NAME's host name rule and for the order o
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
@@ -37,10 +38,11 @@ def site(facts: Facts) -> Site:
     workers = _workers(env, origins, unknown)
     servers = _servers(env, origins)
     hosts = tuple(host for host, _ in (*workers, *servers))
-    ports = tuple(port for _, port in (*workers, *servers) if port)
-    index = _index(env, hosts, origins, unknown)
-    if servers and index is not None and env.get("MA_TASK_NAME") == "ps":
-        index += len(workers)
+    ports = tuple(port for _, port in (*workers, *servers) if port is not None)
+    _check_ports((*workers, *servers), origins, unknown)
+    if servers and not workers:
+        unknown.setdefault("hosts", _no_worker(env, len(servers), origins))
+    index = _index(env, len(workers), len(servers), origins, unknown)
     # 0 is the documented default of a CPU flavour, not a count of processes.
     cards = _number(env, "MA_NUM_GPUS") or None
     origins["slots"] = "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0"
@@ -113,16 +115,47 @@ def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown)
 
 
 def _listeners(text: str) -> tuple[_Listener, ...]:
-    """Host and port of each entry of `[host:port,host:port]`; some leave the brackets out."""
-    entries = [entry.strip().rpartition(":") for entry in text.strip().strip("[]").split(",") if entry.strip()]
-    return tuple(
-        (host, int(port)) if host and port.isdigit() else (host + colon + port, None) for host, colon, port in entries
-    )
+    """Host and port of each entry of `[host:port,host:port]`; some leave the brackets or the ports out."""
+    text = text.strip()
+    if text.startswith("[") and text.endswith("]") and "]" not in text[:-1]:
+        text = text[1:-1]
+    return tuple(_listener(entry.strip()) for entry in text.split(",") if entry.strip())
+
+
+def _listener(entry: str) -> _Listener:
+    host, _, port = entry.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or _is_ipv6(entry):
+        return entry, None
+    return host[1:-1] if _is_ipv6(host[1:-1]) else host, int(port)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
+
+
+def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str]) -> tuple[str, str, str]:
+    seen = f"{origins['tensorflow.ps']} names {servers}, TF_WORKER_HOSTS is {env.get('TF_WORKER_HOSTS', '')[:60]!r}"
+    return "parameter servers are named, and no worker", seen, "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS"
+
+
+def _check_ports(listeners: tuple[_Listener, ...], origins: Mapping[str, str], unknown: _Unknown) -> None:
+    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not 1 <= port <= 65535]
+    if wrong:
+        names = sorted({origins[field] for field in ("hosts", "tensorflow.ps") if field in origins})
+        unknown["hosts"] = (
+            f"a port is a number from 1 to 65535 ({', '.join(names)})",
+            ", ".join(wrong),
+            "mend the list, or set ENTRYPOINT_HOSTS",
+        )
 
 
 def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[str, ...]:
     count = _number(env, "MA_NUM_HOSTS")
-    listed = tuple(host.strip() for host in env.get("VC_WORKER_HOSTS", "").split(",") if host.strip())
+    # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
+    listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
     if listed and count is not None and len(listed) != count:
         unknown["hosts"] = (
             "the platform names another number of hosts than it counts",
@@ -149,21 +182,40 @@ def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -
     return tuple(f"{job}-{task}-{index}.{job}" for index in range(count))
 
 
-def _index(env: Mapping[str, str], hosts: tuple[str, ...], origins: dict[str, str], unknown: _Unknown) -> int | None:
-    if len(hosts) == 1:
-        return 0  # there the platform calls its own variable meaningless
+def _index(
+    env: Mapping[str, str], workers: int, servers: int, origins: dict[str, str], unknown: _Unknown
+) -> int | None:
+    """This node's place among workers, then servers; the variables count within a task."""
+    serves = env.get("MA_TASK_NAME") == "ps"
+    if serves and not servers:
+        unknown["node_rank"] = (
+            "this container is a parameter server, and none is named",
+            f"MA_TASK_NAME is ps, TF_PS_HOSTS is {env.get('TF_PS_HOSTS', '')[:60]!r}",
+            "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
+        )
+        return None
     for name in _INDEX:
         index = _number(env, name)
-        if index is not None:
-            origins["node_rank"] = name
-            return index
-    if hosts:
+        if index is None:
+            continue
+        if servers and workers and index >= (count := servers if serves else workers):
+            task, field = ("parameter server", "tensorflow.ps") if serves else ("worker", "hosts")
+            unknown["node_rank"] = (
+                f"{name} is beyond the last {task}",
+                f"{name} is {index}, {origins[field]} names {count} {task}{'s' * (count != 1)}",
+                f"see that {origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+            )
+            return None
+        origins["node_rank"] = name
+        return index + workers * serves
+    if workers + servers > 1:
         unknown["node_rank"] = (
-            f"the platform gives {len(hosts)} hosts and no index of this one",
+            f"the platform gives {workers + servers} hosts and no index of this one",
             f"{', '.join(_INDEX)} are unset",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         )
-    return None  # without hosts too: the spec may name many, and they can't all be node 0
+    # Without hosts none: the spec may name many, and they can't all be node 0.
+    return 0 if workers + servers == 1 else None
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:

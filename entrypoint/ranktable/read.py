@@ -18,6 +18,8 @@ from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Ser
 
 _MEND = "mend the table"
 _NUMBER = re.compile(r"[0-9]{1,9}")
+# Its byte order mark, which is no UTF-8; or, without one, a 0 beside the first character.
+_UTF16 = re.compile("\ufffd\ufffd|\0[^\0]|[^\0]\0")
 
 
 def parse(text: str, where: str) -> RankTable:
@@ -129,6 +131,8 @@ def _document(text: str, where: str) -> _Object:
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise NotReady(where, "it is empty")
+    if _UTF16.match(text):
+        raise ConfigError(f"rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
     try:
         # Numbers stay texts: a platform may write "0" or 0, "1.0" or 1.0.
         document = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)

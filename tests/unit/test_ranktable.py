@@ -89,6 +89,14 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
     assert ranktable.parse("\ufeff" + text, "<file>").rank_size == 1
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_not_waited_for(encoding: str) -> None:
+    text = (TABLES / "good/v1.0-documented.json").read_text(encoding="utf-8")
+    message = refusal(ranktable.parse, text.encode(encoding).decode("utf-8", "replace"), "<file>")
+    assert message.startswith("rank table <file> is UTF-16 text | ")
+    assert message.endswith(" | save it as UTF-8")
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"status": "completed", "server_count": ' + "9" * 5000 + "}"])
 def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
     with pytest.raises(EntrypointError):

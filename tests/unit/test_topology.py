@@ -117,7 +117,22 @@ def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> N
 
 def test_one_host_is_this_one_whatever_it_is_called() -> None:
     assert build(hosts("a"), hostname="b").me == 0
-    assert build(hosts("a"), Site("modelarts", index=5), hostname="b").me == 0
+    assert build(hosts("a"), Site("modelarts", index=0), hostname="b").me == 0
+    assert build(hosts("a"), Site("modelarts", index=5), hostname="b", node_rank="0").me == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "site", "seen"),
+    [
+        ("", Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}), "1, with 1 host (default this container's"),
+        ("", Site("p", ("a",), 5, origins={"node_rank": "VC_TASK_INDEX"}), "5, with 1 host (platform p)"),
+        (hosts("a"), Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}), "1, with 1 host (spec job.yaml:1:8)"),
+    ],
+)
+def test_a_later_node_of_one_known_host_is_no_job_of_its_own(text: str, site: Site, seen: str) -> None:
+    """Each node would run the whole job alone, and end with 0."""
+    message = refusal(text, site, hostname="b")
+    assert message.startswith(f"node_rank is beyond the last node (platform VC_TASK_INDEX) | {seen}")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +149,8 @@ def test_rank_beyond_the_last(site: Site, flags: dict[str, str], message: str | 
         build("", site, **flags)
     else:
         assert refusal("", site, **flags) == (
-            f"node_rank is beyond the last node ({message}) | 2, with 2 hosts | count from 0, or name all hosts"
+            f"node_rank is beyond the last node ({message}) | 2, with 2 hosts (platform p)"
+            " | count from 0, or name all hosts"
         )
 
 
@@ -221,6 +237,7 @@ def modelarts(text: str = "", flags: Mapping[str, str] | None = None, **env: str
 
 
 INDEX = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b"}
+NO_SERVER = {"MA_TASK_NAME": "ps", "TF_PS_HOSTS": "[]", "TF_WORKER_HOSTS": "[w:1]", "VC_TASK_INDEX": "0"}
 COUNT = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b,c", "VC_TASK_INDEX": "1"}
 NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
 
@@ -243,6 +260,11 @@ NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
             "MA_NUM_HOSTS is 2 and nothing names the hosts"
             " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS",
         ),
+        (
+            NO_SERVER,
+            "this container is a parameter server, and none is named | MA_TASK_NAME is ps, TF_PS_HOSTS is '[]'"
+            " | set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
+        ),
     ],
 )
 def test_an_error_where_nobody_says_it(env: dict[str, str], message: str) -> None:
@@ -257,6 +279,7 @@ def test_an_error_where_nobody_says_it(env: dict[str, str], message: str) -> Non
         (INDEX, {"node_rank": "1"}, ["a", "b"]),
         (COUNT, {"hosts": "x,y"}, ["x", "y"]),
         (NAMES, {"hosts": "x,y"}, ["x", "y"]),
+        (NO_SERVER, {"hosts": "x,y", "node_rank": "1"}, ["x", "y"]),
     ],
 )
 def test_what_the_error_asks_for_cures_it(env: dict[str, str], flags: dict[str, str], names: list[str]) -> None:
@@ -293,6 +316,38 @@ def test_a_label_over_63_characters_from_the_spec() -> None:
         "job.yaml:1:12: hosts.1: this is no host name: a label of it has 64 characters, DNS allows 63"
         f' | "{"b" * 59}…" | rename the host, or write NAME=ADDRESS'
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "do"),
+    [
+        (("fd00::1", "fd00::2"), "ENTRYPOINT_HOSTS=worker-0=fd00::1,worker-1=fd00::2"),
+        (("knoten-ä", "b", "c"), "ENTRYPOINT_HOSTS=worker-0=ADDRESS,worker-1=ADDRESS,..."),
+    ],
+)
+def test_advice_fits_what_was_seen(names: tuple[str, ...], do: str) -> None:
+    message = refusal("", Site("p", hosts=names, index=0))
+    assert message.endswith(f" | give every node a name and its address: {do}")
+
+
+@pytest.mark.parametrize(
+    ("names", "seen"),
+    [
+        (("a=10.0.0.1", "b=10.0.0.1"), "a and b are both 10.0.0.1"),
+        (("a=::1", "b=0:0::1"), "a and b are both 0:0::1"),
+        (("10.0.0.1", "b=10.0.0.1"), "10.0.0.1 and b are both 10.0.0.1"),
+        (("a=b", "b"), "a and b are both b"),
+    ],
+)
+def test_two_hosts_at_one_address(names: tuple[str, ...], seen: str) -> None:
+    assert refusal(hosts(*names), node_rank="0") == (
+        f"two hosts have one address (spec job.yaml:1:8) | {seen} | give each node an address of its own"
+    )
+
+
+def test_a_worker_and_a_parameter_server_may_share_an_address() -> None:
+    text = hosts("w=10.0.0.1", "p=10.0.0.1") + "\ntensorflow: {ps: 1}"
+    assert [node.label for node in build(text, node_rank="0").nodes] == ["worker-0", "ps-0"]
 
 
 def test_all_bad_names_at_once() -> None:

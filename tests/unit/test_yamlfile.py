@@ -35,6 +35,13 @@ def value(text: str) -> Any:
     return plain(item)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(encoding: str) -> None:
+    assert problems("a: b\n".encode(encoding).decode("utf-8", "surrogateescape")) == [
+        "f:1:1: this text is UTF-16 | save it as UTF-8"
+    ]
+
+
 def test_every_value_knows_its_place() -> None:
     item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", Report())
     assert item is not None
