@@ -8,15 +8,15 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
-from entrypoint import __version__, errors, registry, secret
 from entrypoint import fields as spec_fields
 from entrypoint import plan as planning
+from entrypoint import registry, secret
 from entrypoint import spec as specs
 from entrypoint import topology as topologies
+from entrypoint.arguments import flush, parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Topology
@@ -30,10 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     say = Speaker()
     try:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
-        args = _parser().parse_args(ours)
+        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None).parse_args(ours)
         args.command = program
-        status = int(args.action(args, say))
-        _flush()
+        status = int(ACTIONS[args.action](args, say))
+        flush()
         return status
     except EntrypointError as error:
         for line in error.lines():
@@ -49,12 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get(_TRACE):
             print(secret.scrubbed(traceback.format_exc(), os.environ), end="", file=sys.stderr)
         return EXIT_SOFTWARE
-
-
-def _flush() -> None:
-    """Write now what was printed, where a reader that has left is understood, and not when Python ends."""
-    if sys.stdout is not None:  # as in `plan >&-`
-        sys.stdout.flush()
 
 
 def script() -> None:
@@ -90,7 +84,8 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
         spec, facts, topology = _settle(args)
         if args.passthrough and not _describes_job(spec, topology):
             outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
-            say(f"{outcome.reason}; exit {outcome.status}")
+            meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
+            say(f"{outcome.reason}{meant}; exit {outcome.status}")
             return outcome.status
         result.about(topology)
         if len(topology.nodes) > 1:
@@ -196,6 +191,12 @@ def _schema(args: argparse.Namespace, say: Speaker) -> int:
     return 0
 
 
+ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
+    "run": _run, "plan": _plan, "render": _render, "deploy": _deploy, "ranktable": _ranktable, "health": _health,
+    "schema": _schema,
+}  # fmt: skip
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # From the command line to values
 
@@ -266,134 +267,3 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
         return argv, []
     at = argv.index("--")
     return argv[:at], argv[at + 1 :]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        do = "put -- before the program: -- python train.py" if "unrecognized arguments" in message else ""
-        raise UsageError(" ".join(secret.masked_words(message.split(" "))), "", do or f"try: {self.prog} --help")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # after --help and --version
-        _flush()
-        super().exit(status, message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="entrypoint",
-        description="Boots a training job: `entrypoint run --spec job.yaml`, the same on every node.",
-        epilog=_exit_codes(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    run = _command(
-        commands,
-        "run [options] [-- PROGRAM ARGUMENT ...]",
-        "boot this node's part of the job and end with its result",
-        _run,
-    )
-    _spec_arguments(run)
-    text = "only run PROGRAM, as it is, where nothing describes a job"
-    run.add_argument("--passthrough", action="store_true", help=text)
-
-    plan = _command(
-        commands,
-        "plan [options] [-- PROGRAM ARGUMENT ...]",
-        "print what run will do, with the origin of each value; no network, no writes",
-        _plan,
-    )
-    _spec_arguments(plan)
-    plan.add_argument("--json", action="store_true", help="as JSON")
-
-    render = _command(
-        commands, "render --out DIR [options]", "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config", _render
-    )
-    _spec_arguments(render)
-    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
-
-    deploy = _command(
-        commands,
-        "deploy TARGET --image IMAGE [options] [-- PROGRAM ARGUMENT ...]",
-        "print the file that another system runs the job from",
-        _deploy,
-    )
-    deploy.add_argument("target", choices=registry.names("deploy"))
-    _spec_arguments(deploy)
-    deploy.add_argument("--image", required=True, help="image with the toolkit in it")
-    deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
-    deploy.add_argument("--resource", action="append", default=[], metavar="NAME=N", help="of each node (Kubernetes)")
-    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
-
-    _ranktable_commands(commands)
-    _command(commands, "health", "for probes: 0 once the job has started on this node, else 1", _health)
-    _command(commands, "schema", "print the job spec's JSON Schema, for editors", _schema)
-    return parser
-
-
-def _ranktable_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    both = _command(commands, "ranktable convert|make|check ...", "work on the rank tables of Ascend jobs", _ranktable)
-    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
-    usage = "ranktable convert FILE [--to v1.0|v0.1] [--out FILE]"
-    convert = _command(verbs, usage, "write a rank table of any form in another", _ranktable, "convert")
-    convert.add_argument("file", metavar="FILE", help="rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab")
-    usage = "ranktable make --server-id IP (--hccn-conf FILE | --addresses IP,IP) ... [--to v1.0|v0.1] [--out FILE]"
-    make = _command(verbs, usage, "make a rank table of the servers given, in their order", _ranktable, "make")
-    make.add_argument("--server-id", action="append", required=True, metavar="IP", help="a server; may be repeated")
-    for kind, metavar, text in (
-        ("hccn-conf", "FILE", "its /etc/hccn.conf"),
-        ("addresses", "IP,IP", "its devices' addresses, device 0 first"),
-    ):
-        make.add_argument(
-            f"--{kind}", action="append", dest="devices", default=[], metavar=metavar, help=text,
-            type=_of(kind),
-        )  # fmt: skip
-    for verb in (convert, make):
-        verb.add_argument("--to", choices=["v1.0", "v0.1"], default="v1.0", help="form to write; v1.0 if not given")
-        verb.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
-    check = _command(verbs, "ranktable check FILE [--me NAME]", "print servers, devices and ranks", _ranktable, "check")
-    check.add_argument("file", metavar="FILE", help="rank table of any form")
-    check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
-
-
-def _of(kind: str) -> Callable[[str], tuple[str, str]]:
-    return lambda given: (kind, given)
-
-
-def _command(
-    commands: argparse._SubParsersAction[Any], usage: str, text: str, action: object, name: str = ""
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name or usage.split()[0],
-        usage=f"entrypoint {usage}",
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=_exit_codes(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(action=action)
-    return parser
-
-
-def _spec_arguments(parser: argparse.ArgumentParser) -> None:
-    default = os.environ.get("ENTRYPOINT_SPEC") or None
-    parser.add_argument("--spec", "-s", metavar="FILE", default=default, help="job spec, YAML (or ENTRYPOINT_SPEC)")
-    for field in specs.fields():
-        if field.flags:
-            help_text = f"{field.description.split(';')[0].rstrip('.')} (or {field.env})".replace("%", "%%")
-            parser.add_argument(
-                *field.flags, dest=field.path, metavar=field.path.rsplit(".", 1)[-1].upper(), help=help_text
-            )
-    parser.add_argument(
-        "--env", "-e", action="append", metavar="NAME=VALUE", help="variable for the program, on every node"
-    )
-
-
-def _exit_codes() -> str:
-    """The table of exit statuses, as errors.py documents it."""
-    table = (errors.__doc__ or "").split("\n\n")[1:3]
-    variables = f"Every field of the spec has a variable, {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
-    return "\n\n".join([*table, f"{variables} See docs/spec.md."])

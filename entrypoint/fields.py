@@ -129,19 +129,9 @@ def schema() -> dict[str, Any]:
     return {**head, **out}
 
 
-def markdown() -> str:
-    """The reference of all fields, docs/spec.md."""
-    groups: dict[str, list[FieldInfo]] = {}
-    for field in fields():
-        groups.setdefault(field.path.rpartition(".")[0], []).append(field)
-    out = [_INTRODUCTION]
-    for section, members in groups.items():
-        model = JobSpec.model_fields[section].annotation if section else JobSpec
-        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{model.__doc__}\n"]
-        out += ["| field | takes | default | variables | flag | meaning |", "|---|---|---|---|---|---|"]
-        out += [_row(field) for field in members] + [""]
-    out += ["## Variables that are no field\n", "| variable | meaning |", "|---|---|"]
-    return "\n".join([*out, *(f"| `{name}` | {meaning} |" for name, meaning in RESERVED.items()), ""])
+def adapters(field: FieldInfo) -> list[str]:
+    """The names that the field takes, where it names an adapter; else none."""
+    return registry.names(_ADAPTERS[field.path]) if field.path in _ADAPTERS else []
 
 
 def check_host(name: str) -> str | None:
@@ -311,7 +301,10 @@ def _run_dir(text: str) -> tuple[str, str] | None:
 
 def _adapter(kind: str, text: str) -> tuple[str, str] | None:
     known = registry.names(kind)
-    return None if text in known else (f"there is no such {kind.removesuffix('s')}", suggestion(text, known))
+    if text in known:
+        return None
+    homes = {name: name for name in known} | registry.also(kind)
+    return (f"there is no such {kind.removesuffix('s')}", suggestion(text, homes, known))
 
 
 _CHECKS: dict[str, Callable[[str], tuple[str, str] | None]] = {
@@ -357,38 +350,6 @@ def _type(kind: str, limits: Mapping[str, float]) -> str:
     if "le" in limits:
         return f"{words.get(kind, kind)} from {limits['ge']:g} to {limits['le']:g}"
     return words.get(kind, kind) + "".join(bounds[key].format(f"{limit:g}") for key, limit in limits.items())
-
-
-_INTRODUCTION = """\
-<!-- Generated from entrypoint/jobspec.py: do not edit, run `make golden`. -->
-# The job spec
-
-One YAML mapping; every field is optional. `entrypoint schema` prints a JSON Schema of it for your editor.
-
-A value comes from the first of these that has one:
-
-1. the flag,
-2. the field's own variable, `ENTRYPOINT_<FIELD>`,
-3. the variables of other tools listed after it, in that order,
-4. the spec file,
-5. the platform (hosts, node_rank and slots),
-6. the default.
-
-A variable that is empty counts as unset, and so does a field that is null. An `ENTRYPOINT_` variable that is not
-listed here is an error. In a variable or a flag, `hosts` is separated by commas or white space; the other lists are
-shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object; its entries, like those
-of the flag, are laid over the file's one by one.
-
-A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
-`ENTRYPOINT_SECRET`. Of the two, the one with the higher origin counts; both as variables is an error.
-"""
-
-
-def _row(field: FieldInfo) -> str:
-    default = "" if field.default in (None, (), {}) else f"`{field.default}`"
-    variables, flags = (" ".join(f"`{name}`" for name in names) for names in ((field.env, *field.aliases), field.flags))
-    cells = (f"`{field.path}`", field.type, default, variables, flags, field.description.replace("|", "\\|"))
-    return f"| {' | '.join(cells)} |"
 
 
 def _public(schema: Any) -> Any:

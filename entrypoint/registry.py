@@ -16,6 +16,11 @@ def names(kind: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
 
 
+def also(kind: str) -> dict[str, str]:
+    """Other names that people have for adapters of a kind, such as `gpu` for `nvidia` -> the adapter's own name."""
+    return {other: name for name in names(kind) for other in getattr(load(kind, name), "ALSO", ())}
+
+
 def load(kind: str, name: str) -> ModuleType:
     """The adapter of that name.
 

@@ -4,8 +4,6 @@
 
 Each candidate becomes an Item (a value and its place), each Item is checked by what its field needs, and only then does
 the order above pick the one that counts: a mistake in the file is reported even where a flag overrides it.
-
-`python -m entrypoint.spec` prints the reference in docs/spec.md.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from entrypoint.fields import (
     check_host,
     checked,
     fields,
-    markdown,
     nested,
     schema,
     suggestion,
@@ -40,7 +37,7 @@ from entrypoint.jobspec import JobSpec, Origin, Source
 from entrypoint.secret import is_secret, weakness
 from entrypoint.yamlfile import Item, Odd, Place, Report, one_line, quoted, text_item
 
-__all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "markdown", "schema"]
+__all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "schema"]
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
@@ -270,7 +267,3 @@ def _secret(
         del sources["secret_file"]
     sources["secret"] = Source("env", SECRET)
     return SecretStr(text)
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

@@ -12,6 +12,8 @@ import re
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Facts
 
+ALSO = ("npu", "npus", "davinci")  # what else people call it
+
 _VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 _SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: this many cards where there are none
 

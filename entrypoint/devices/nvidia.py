@@ -10,6 +10,8 @@ import re
 
 from entrypoint.model import Device, Facts
 
+ALSO = ("gpu", "gpus", "cuda")  # what else people call it
+
 
 def matches(facts: Facts) -> bool:
     """Whether the container was given a GPU's device file."""

@@ -9,6 +9,8 @@ from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers._command import with_python
 from entrypoint.model import Cards, EnvVar, File, Launch, Program, Roster, Topology
 
+ALSO = ("npu", "ranktable")  # what else people call it
+
 _TABLE = "jobstart_hccl.json"
 
 

@@ -9,6 +9,8 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
+ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
+
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""

@@ -13,6 +13,8 @@ from entrypoint.launchers._command import refuse_options
 from entrypoint.model import File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
+ALSO = ("mindspore",)  # what else people call it
+
 # Options that are settled here, and where their values come from.
 _SETTLED = {
     "worker_num": "hosts and slots",

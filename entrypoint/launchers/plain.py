@@ -5,6 +5,8 @@ from __future__ import annotations
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Launch, Program, Roster, Topology
 
+ALSO = ("none", "single", "python")  # what else people call it
+
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """The command as it is."""

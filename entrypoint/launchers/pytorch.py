@@ -6,6 +6,8 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import with_options
 from entrypoint.model import Launch, Program, Roster, Topology
 
+ALSO = ("spawn", "mp.spawn")  # what else people call it
+
 _SETTLED = {"init_method": "hosts and torch.port", "rank": "node_rank", "world_size": "hosts"}
 
 

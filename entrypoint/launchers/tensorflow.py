@@ -11,6 +11,8 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import with_options, with_python
 from entrypoint.model import EnvVar, Launch, Node, Program, Roster, Topology
 
+ALSO = ("tf", "parameter-server")  # what else people call it
+
 _SETTLED = {"task_index": "node_rank", "ps_hosts": "hosts", "worker_hosts": "hosts", "job_name": "tensorflow.ps"}
 
 

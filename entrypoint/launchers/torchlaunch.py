@@ -6,6 +6,8 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import _torch
 from entrypoint.model import File, Launch, Roster, Topology
 
+ALSO = ("torch.distributed.launch",)  # what else people call it
+
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """torchlaunch.sh on every node, with the command's words as its arguments."""

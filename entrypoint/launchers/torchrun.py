@@ -6,6 +6,8 @@ from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers import _torch
 from entrypoint.model import EnvVar, File, Launch, Roster, Topology
 
+ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run")  # what else people call it
+
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """torchrun.sh on every node, with the command's words as its arguments."""

@@ -55,7 +55,10 @@ def test_no_verb_shadows_a_program(image: str) -> None:
     assert shown == [
         line
         for verb in VERBS
-        for line in (f"[entrypoint] cannot start {verb}: No such file or directory; exit 127", "127")
+        for line in (
+            f"[entrypoint] cannot start {verb}: No such file or directory | did you mean: entrypoint {verb}?; exit 127",
+            "127",
+        )
     ]
     words = " ".join(VERBS)
     make = (

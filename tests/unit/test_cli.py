@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from entrypoint import __version__
+from entrypoint import __version__, cli
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
 SECRET = secrets.token_hex(32)
@@ -60,6 +60,27 @@ def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: P
     assert re.search(r"^    78 +CONFIG ", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.parametrize("command", ["run", "plan", "render", "deploy"])
+def test_help_names_what_can_be_chosen(command: str, cwd: Path) -> None:
+    text = " ".join(entrypoint(cwd, command, "--help", env={**PATH, "COLUMNS": "500"}).stdout.split())
+    assert ": ascend, mpirun, msrun, plain, pytorch, tensorflow, torchlaunch, torchrun (or ENTRYPOINT_LAUNCHER)" in text
+    assert ": ascend, cpu, nvidia (or ENTRYPOINT_DEVICE)" in text
+    assert ": local, modelarts (or ENTRYPOINT_PLATFORM)" in text
+
+
+def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
+    """As `docker run IMAGE plan` does."""
+    for word, hint in (("plan", " | did you mean: entrypoint plan?"), ("plam", "")):
+        done = entrypoint(cwd, "run", "--passthrough", "--", word)
+        words = f"[entrypoint] cannot start {word}: No such file or directory{hint}; exit 127\n"
+        assert (done.returncode, done.stderr) == (127, words)
+
+
+def test_every_command_is_known_to_the_hint(cwd: Path) -> None:
+    listed = entrypoint(cwd, "fly").stderr.partition("choose from ")[2].partition(")")[0]
+    assert tuple(re.findall(r"[a-z]+", listed)) == tuple(cli.ACTIONS)
+
+
 def test_version(cwd: Path) -> None:
     done = entrypoint(cwd, "--version", env={})
     assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
@@ -85,6 +106,15 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
         ([], r"the following arguments are required: COMMAND \| try: entrypoint --help"),
         (["run", "--bogus", "--", "true"], r".*--bogus.*"),
         (["plan", "--jso", "--", "true"], r".*--jso.*"),
+        (["run", "--dry-run", "--", "true"], r".* \| use `entrypoint plan`: it prints what run will do"),
+        (
+            ["plan", "--secret", "x"],
+            r".*--secret \(not shown\) \| a secret .*: use --secret-file FILE, or ENTRYPOINT_SECRET",
+        ),
+        (["plan", "--ssh.port", "3"], r".*--ssh\.port 3 \| use --ssh-port"),
+        (["plan", "--node_rank=3"], r".*--node_rank=3 \| use --node-rank"),
+        (["plan", "--torch.port=3"], r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT"),
+        (["plan", "--epochs", "3"], r".*--epochs 3 \| put -- before the program: -- python train\.py"),
         (["fly"], r".*invalid choice: 'fly'.*"),
         (["render"], r".*--out.*"),
     ],

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint import specdoc
+from tests.containers import TREE
 from tests.golden import CASES, cases, expected, folders, made
 
 FOLDERS = [folder for case in cases() for folder in folders(case)]
@@ -60,3 +62,7 @@ def test_shellcheck_has_nothing_to_say(wrapper: bool) -> None:
     paths = [path for path in SHELL if (path.name == "rank.sh") == wrapper]
     checked = subprocess.run(["shellcheck", "--norc", *options, *paths], capture_output=True, text=True)
     assert checked.stdout == ""
+
+
+def test_the_reference_is_what_the_fields_say() -> None:
+    assert (TREE / "docs/spec.md").read_text() == specdoc.markdown(), "run make golden"

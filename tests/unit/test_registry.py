@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import platforms, registry
-from entrypoint.errors import ConfigError
+from entrypoint import platforms, registry, spec
+from entrypoint.errors import ConfigError, SpecError
 from entrypoint.model import Facts
 
 PACKAGE = Path(platforms.__file__).parents[1]
@@ -118,3 +118,19 @@ def test_no_such_adapter(kind: str, message: str) -> None:
 def test_only_what_is_listed_is_loaded(name: str) -> None:
     with pytest.raises(ConfigError):
         registry.load("launchers", name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("device: gpu", "nvidia"),
+        ("device: npu", "ascend"),
+        ("launcher: pytorch-ddp", "torchrun"),
+        ("launcher: horovod", "mpirun"),
+        ("launcher: mindspore", "msrun"),
+        ("launcher: torchrn", "torchrun"),
+    ],
+)
+def test_what_else_people_call_an_adapter(setting: str, meant: str) -> None:
+    with pytest.raises(SpecError, match=f"did you mean `{meant}`"):
+        spec.load(setting, "job.yaml", {}, {})

