@@ -203,6 +203,8 @@ class Leader(Node):
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
             self.decide(message["status"], f"{host}: {message['reason']}")
+        elif kind == "hurry":
+            self.impatient.set()
         elif kind == "pong":
             self._quiet[session.node.rank] = message["quiet"]
         elif kind in ("stopped", "leaving", "shown"):

@@ -113,7 +113,7 @@ class Node:
         self.say(f"{name}: stopping" if self._signals == 1 else f"{name} again: not waiting for the grace to end")
         self.on_signal(signum)
 
-    def background(self, work: Coroutine[Any, Any, Any]) -> None:
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         """Run something beside the rest; an error of ours in it is the verdict."""
 
         async def guarded() -> None:
@@ -125,6 +125,7 @@ class Node:
         task = asyncio.create_task(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # -- steps
 

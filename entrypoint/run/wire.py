@@ -10,6 +10,7 @@ leader -> worker   start()                                      everyone answere
 worker -> leader   rank(event, rank, value, tail, why)          a rank started (pid) or ended (status) there
                    ended(status, what, reason, tail, last)      a program of its own ended; `last`: no other runs
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
+                   hurry()                                      a second signal: nobody waits for the grace to end
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
                    release(status, reason)  <- leaving()        the job's result; leave with it
 """

@@ -24,7 +24,8 @@ class Worker(Node):
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's result."""
-        self._stopping = False
+        self._stop: asyncio.Task[None] | None = None  # of this node's programs, under way or over
+        self._released = False
         self._refused = ""  # why this node cannot be of the leader's job
         self._lease = self.spec.timeouts.lease
         self._heard = time.monotonic()
@@ -33,8 +34,7 @@ class Worker(Node):
         try:
             self.background(self._boot())
             outcome = await self.verdict
-            if not self._stopping:
-                await self.stop_programs(0)
+            await self._end()
             return outcome
         finally:
             await self.close()
@@ -116,10 +116,9 @@ class Worker(Node):
         elif kind == "stop":
             if message["grace"] == 0:
                 self.impatient.set()
-            if not self._stopping:
-                self._stopping = True
-                self.background(self._stop(message["grace"]))
+            self._begin_stop(message["grace"])
         elif kind == "release":
+            self._released = True
             self._say_to_leader("leaving")
             self.decide(message["status"], message["reason"])
 
@@ -174,8 +173,8 @@ class Worker(Node):
             self.decide(RetryError.status, f"{self.topology.leader.host} is lost: its session ended")
 
     def _say_to_leader(self, kind: str, **fields: Any) -> None:
-        assert self.attendant is not None
-        self.attendant.send(kind, **fields)
+        if self.attendant is not None:
+            self.attendant.send(kind, **fields)
 
     # -- what happens here
 
@@ -189,6 +188,8 @@ class Worker(Node):
         self.give_up(OsError.status, what)
 
     def on_signal(self, signum: int) -> None:
+        if self.impatient.is_set():
+            self._say_to_leader("hurry")
         self.give_up(128 + signum, process.ended("this node", 128 + signum))
 
     def give_up(self, status: int, reason: str) -> None:
@@ -204,7 +205,19 @@ class Worker(Node):
         await self.show_stacks()
         self._say_to_leader("shown")
 
-    async def _stop(self, grace: float) -> None:
+    # -- end
+
+    async def _end(self) -> None:
+        """Leave at once where the leader has let us go; without it, the programs have their grace all the same."""
+        if not self._released or self._stop is None:
+            await asyncio.wait({self._begin_stop(0 if self._released else self.spec.timeouts.grace)})
+
+    def _begin_stop(self, grace: float) -> asyncio.Task[None]:
+        if self._stop is None:
+            self._stop = self.background(self._stop_programs(grace))
+        return self._stop
+
+    async def _stop_programs(self, grace: float) -> None:
         await self.stop_programs(grace)
         self._say_to_leader("stopped")
 

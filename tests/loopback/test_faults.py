@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,24 @@ def test_workers_leave_with_75_when_the_leader_is_killed(cluster: Make) -> None:
     assert max(job.ended_at.values()) - killed < 5
 
 
+@pytest.mark.parametrize(("launcher", "stopping"), [("mpirun", False), ("plain", True)])
+def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make, launcher: str, stopping: bool) -> None:
+    """Whoever prints may be gone, so each notes it in a file. The leader dies at once, or while all are stopping."""
+    job = cluster(2, slots=1)
+    saves = "trap 'echo told >>told-$NODE; sleep 1; echo saved >saved-$NODE; exit 0' TERM; echo up >up-$NODE"
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--")
+    for node in (1, 0):
+        job.start(node, argv=(*argv, "sh", "-c", f"{saves}; while :; do sleep 0.1; done"))
+    until(lambda: all((job.folder / f"up-{node}").exists() for node in (0, 1)), 30, "both up")
+    if stopping:
+        job.signal(0, signal.SIGTERM)
+        until((job.folder / "told-1").exists, 10, "the worker's program is told")
+    job.signal(0, signal.SIGKILL)
+    assert job.ends() == {0: -9, 1: 75}, job.both()
+    assert "node-0 is lost" in job.err(1)
+    assert (job.folder / "saved-1").exists(), job.both()
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, node: int) -> None:
     job = cluster(2)
@@ -120,13 +139,14 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(cluster: Make) ->
     assert job.survivors() == []
 
 
-def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make) -> None:
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make, node: int) -> None:
     job = cluster(2)
     job.start_all("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"})
     all_up(job)
-    job.signal(0, signal.SIGTERM)
-    until(lambda: "SIGTERM: stopping" in job.err(0), 5, "the first signal heard")
-    job.signal(0, signal.SIGTERM)
+    job.signal(node, signal.SIGTERM)
+    until(lambda: "SIGTERM: stopping" in job.err(node), 5, "the first signal heard")
+    job.signal(node, signal.SIGTERM)
     asked = time.monotonic()
     assert job.ends(20) == {0: 143, 1: 143}, job.both()
     assert max(job.ended_at.values()) - asked < 7
