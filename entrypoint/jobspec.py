@@ -143,6 +143,8 @@ class TimeoutSpec(_Section):
 
     peers: float = Field(600.0, gt=0, json_schema_extra=_flag("--timeout"))
     """Seconds until every peer must have answered the roll call."""
+    launch: float = Field(120.0, gt=0)
+    """Seconds in which mpirun must have started every rank, once all nodes are there."""
     lease: float = Field(15.0, ge=1)
     """Seconds of silence after which a peer counts as lost."""
     grace: float = Field(30.0, ge=0)

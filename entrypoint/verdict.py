@@ -58,6 +58,33 @@ class Ends:
         return min(self.failures, key=lambda each: _BLAME.get(each.status, 0), default=None)
 
 
+@dataclass
+class Heard:
+    """What was heard of the ranks that a launcher starts: where each runs, and how those that have ended did."""
+
+    asked: int  # ranks that the launcher was told to start
+    placed: dict[int, str] = field(default_factory=dict)  # rank -> host
+    ended: dict[int, int] = field(default_factory=dict)  # rank -> status
+
+    def all_started(self) -> bool:
+        """Whether as many as were asked for."""
+        return len(self.placed) >= self.asked
+
+    def all_well(self) -> bool:
+        """Whether every rank was started, and has ended with 0: then nothing that a launcher does can change that."""
+        return self.all_started() and self.ended.keys() >= self.placed.keys() and not any(self.ended.values())
+
+    def words(self) -> str:
+        """How many ranks were started, and where: `1 of 4 ranks | 1 rank on 1 node: a 0`."""
+        ran = placement(self.placed) if self.placed else "none ran"
+        return f"{len(self.placed)} of {count(self.asked, 'rank')} | {ran}"
+
+    def not_heard(self) -> str:
+        """The first of those that were started and have not ended, as far as was heard: `rank 3 on a`."""
+        rank, host = next((rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended)
+        return f"rank {rank} on {host}"
+
+
 def placement(placed: Mapping[int, str]) -> str:
     """Where the ranks run, from rank -> host: `4 ranks on 2 nodes: a 0-1, b 2-3`."""
     used: dict[str, list[int]] = {}

@@ -7,8 +7,10 @@ import contextlib
 import ctypes
 import errno
 import os
+import select
 import shutil
 import signal
+import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -129,6 +131,27 @@ def descendants(pid: int) -> list[int]:
         found += below
         queue += below
     return found
+
+
+def written(pid: int) -> int:
+    """Bytes that a process has written so far, so that one that is at work is told from one that sleeps; 0 unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "wchar":
+                return int(value)
+    return 0
+
+
+def is_read(*fds: int) -> bool:
+    """Whether somebody takes what is written there: pipes that are full wait for a reader."""
+    return all(select.select([], [fd], [], 0)[1] for fd in fds if _is_pipe(fd))
+
+
+def _is_pipe(fd: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    return False
 
 
 def kill(pids: Iterable[int], signum: int) -> None:

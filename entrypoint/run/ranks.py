@@ -76,6 +76,10 @@ class Ranks:
             self._gone.set()
         return pid
 
+    def catch_up(self) -> None:
+        """Hear at once what lies in the pipe."""
+        self._read()
+
     @property
     def alive(self) -> Mapping[int, int]:
         """Rank -> pid of what keeps it, of all that run."""

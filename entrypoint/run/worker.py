@@ -110,7 +110,8 @@ class Worker(Node):
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.roster, self._leader_env))
         elif kind == "ping":
-            self._say_to_leader("pong", quiet=self.quiet())
+            self.ranks.catch_up()  # what a rank said before is on its way before this answer
+            self._say_to_leader("pong", quiet=self.quiet(), number=message.get("number", 0))
         elif kind == "stacks":
             self.background(self._show_stacks())
         elif kind == "stop":

@@ -30,6 +30,13 @@ def spread(job: Cluster) -> float:
     return max(job.ended_at.values()) - min(job.ended_at.values())
 
 
+def daemon(job: Cluster, node: int) -> int:
+    """The process that mpirun starts the ranks of another node by."""
+    pid = job.processes[node].pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return next(int(child) for child in children if Path(f"/proc/{child}/comm").read_text() in ("orted\n", "prted\n"))
+
+
 @pytest.mark.parametrize(
     ("program", "status", "words"),
     [
@@ -190,9 +197,31 @@ def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make)
     fake.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\nexec sleep 600\n')
     fake.chmod(0o755)
     path = f"{fake.parent}:{os.environ['PATH']}"
-    job.start_all("hostname", env={"PATH": path, "ENTRYPOINT_TIMEOUTS_PEERS": "6"})
+    job.start_all("hostname", env={"PATH": path, "ENTRYPOINT_TIMEOUTS_LAUNCH": "2"})
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "mpirun has started no rank within 6s | see that the nodes reach each other's ports" in job.err(1)
+    assert "mpirun has started no rank within 2s | see that the nodes reach each other's ports" in job.err(1)
+
+
+@pytest.mark.parametrize(
+    ("extra", "seen"),
+    [("-np 1", "1 of 2 ranks | 1 rank on 1 node: node-0 0"), ("--do-not-launch", "0 of 2 ranks | none ran")],
+)
+def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(cluster: Make, extra: str, seen: str) -> None:
+    job = cluster(2, slots=1)
+    job.start_all("true", env={"OPENMPI_EXTRA_ARGS": extra})
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    assert f"mpirun exited with 0 and has started {seen} | -np is 2 by " in job.err(1), job.both()
+
+
+def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    job.start_all("sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done")
+    all_up(job)
+    os.kill(daemon(job, 1), signal.SIGSTOP)
+    (job.folder / "go").touch()
+    assert job.ends(20) == {0: 0, 1: 0}, job.both()
+    assert "mpirun did not end, though every rank did: it is ended" in job.err(0)
+    assert job.survivors() == []
 
 
 def test_a_name_without_dns_is_named(cluster: Make) -> None:

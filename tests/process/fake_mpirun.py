@@ -4,7 +4,9 @@ FAKE_RECORD   file to write argv and environment into, as JSON
 FAKE_VERSION  what --version says; 4.1.4 where not given
 FAKE_EXIT     exit with this status and start nothing
 FAKE_KILL     be ended by this signal and start nothing
-FAKE_HANG     `before`: start no rank and stay; `after`: stay when all ranks are gone. SIGTERM is ignored while staying
+FAKE_NP       start so many ranks, whatever -np says
+FAKE_HANG     `before`: start no rank and stay; `after`: stay when all ranks are gone. SIGTERM is ignored while staying.
+              `talk`: when all ranks are gone, print a number a second, four in all
 Otherwise it starts np ranks as Open MPI does, each in its own process group, ends the others when one fails, and exits
 with the first failure's status.
 """
@@ -37,7 +39,7 @@ def main() -> int:
         os.kill(os.getpid(), int(env["FAKE_KILL"]))
     if env.get("FAKE_HANG") == "before":
         stay()
-    size = words[words.index("-np") + 1]
+    size = env.get("FAKE_NP") or words[words.index("-np") + 1]
     command = words[words.index("sh") :]
     for option, word in itertools.pairwise(words):
         if option == "-x" and "=" in word:
@@ -58,6 +60,10 @@ def main() -> int:
                 os.killpg(other, signal.SIGTERM)
     if env.get("FAKE_HANG") == "after":
         stay()
+    if env.get("FAKE_HANG") == "talk":
+        for number in range(4):
+            print(number, flush=True)
+            signal.sigtimedwait([signal.SIGUSR1], 1)
     return first
 
 

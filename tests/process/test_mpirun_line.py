@@ -85,28 +85,28 @@ SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
 def test_every_documented_setting(bench: Bench) -> None:
     benches = bench.others(len(SETTINGS))
     started = [
-        one.start("prog", "an arg", slots=0 if "MY_MPI_SLOTS" in env else 2, FAKE_EXIT="0", **env)
+        one.start("prog", "an arg", slots=0 if "MY_MPI_SLOTS" in env else 2, FAKE_EXIT="3", **env)
         for one, (env, _) in zip(benches, SETTINGS, strict=True)
     ]
     for one, process, (env, parts) in zip(benches, started, SETTINGS, strict=True):
-        assert process.wait(30) == 0, (env, one.err)
+        assert process.wait(30) == 3, (env, one.err)
         assert one.record()["argv"] == line(one.run_dir, **parts), env
 
 
 def test_a_flag_wins_over_the_documented_variable(bench: Bench) -> None:
-    assert bench.run("prog", "an arg", slots=4, FAKE_EXIT="0", MY_MPI_SLOTS="3") == 0
+    assert bench.run("prog", "an arg", slots=4, FAKE_EXIT="3", MY_MPI_SLOTS="3") == 3
     assert bench.record()["argv"] == line(bench.run_dir, np="4")
 
 
 def test_grace_is_mpirun_s_patience_too(bench: Bench) -> None:
-    bench.run("prog", "an arg", FAKE_EXIT="0", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
+    bench.run("prog", "an arg", FAKE_EXIT="3", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
     assert bench.record()["argv"][10:13] == ["-mca", "odls_base_sigkill_timeout", "7"]
 
 
 def test_open_mpi_5(bench: Bench) -> None:
     """It ignores the daemon's old options in silence, and has its own."""
-    env = {"FAKE_EXIT": "0", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
-    assert bench.run("prog", "an arg", **env) == 0, bench.err
+    env = {"FAKE_EXIT": "3", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
+    assert bench.run("prog", "an arg", **env) == 3, bench.err
     assert bench.record()["argv"] == [
         *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
@@ -127,7 +127,7 @@ def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
 
 
 def test_mpirun_is_given_no_secret_and_nothing_of_the_boot(bench: Bench) -> None:
-    assert bench.run("prog", FAKE_EXIT="0", ENTRYPOINT_SECRET=SECRET) == 0
+    assert bench.run("prog", FAKE_EXIT="3", ENTRYPOINT_SECRET=SECRET) == 3
     called = bench.record()
     assert SECRET not in json.dumps(called)
     assert {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE"} & called["env"].keys() == set()

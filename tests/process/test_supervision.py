@@ -48,14 +48,50 @@ def test_the_bench_sees_what_is_left(bench: Bench) -> None:
 
 
 def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
-    statuses = (0, 1, 7, 75, 126, 127, 137, 143, 255)
+    statuses = (1, 7, 75, 126, 127, 137, 143, 255)
     benches = dict(zip(statuses, bench.others(len(statuses)), strict=True))
     started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
     assert {status: process.wait(30) for status, process in started.items()} == {status: status for status in statuses}
     assert {benches[status].out for status in statuses} == {""}
-    assert benches[0].err == ""
     assert benches[7].err == "[entrypoint] mpirun exited with 7; exit 7\n"
     assert benches[137].err == "[entrypoint] mpirun was ended by SIGKILL (137); exit 137\n"
+
+
+@pytest.mark.parametrize(
+    ("fake", "seen"),
+    [
+        ({"FAKE_EXIT": "0"}, "0 of 2 ranks | none ran"),  # as for --version or --do-not-launch
+        ({"FAKE_NP": "1"}, "1 of 2 ranks | 1 rank on 1 node: "),
+    ],
+)
+def test_a_launcher_that_starts_too_few_ranks_is_no_success(fake: dict[str, str], seen: str, bench: Bench) -> None:
+    assert bench.run("true", **fake) == 78
+    assert f"mpirun exited with 0 and has started {seen}" in bench.err
+    assert "-np is 2 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS" in bench.err
+    assert nothing_left(bench)
+
+
+def test_a_launcher_that_starts_too_few_ranks_and_stays(bench: Bench) -> None:
+    assert bench.run("sleep", "600", FAKE_NP="1", ENTRYPOINT_TIMEOUTS_LAUNCH="1") == 75
+    assert "mpirun has started 1 of 2 ranks | 1 rank on 1 node: " in bench.err
+    assert " within 1s | see that" in bench.err
+    assert nothing_left(bench)
+
+
+def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: Bench) -> None:
+    """But not one that still passes on what ranks said, which takes longer here."""
+    asleep, talks = bench.others(2)
+    begun = time.monotonic()
+    talking = talks.start("true", slots=1, FAKE_HANG="talk")
+    sleeping = asleep.start("echo", "said", FAKE_HANG="after")
+    assert sleeping.wait(30) == 0
+    assert 3 <= time.monotonic() - begun < 10
+    assert asleep.out == "said\nsaid\n"
+    assert "mpirun did not end, though every rank did: it is ended" in asleep.err
+    assert talking.wait(30) == 0
+    assert talks.out.split() == ["0", "1", "2", "3"]
+    assert "did not end" not in talks.err
+    assert nothing_left(asleep)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.model import Node
-from entrypoint.verdict import End, Ends, placement, without_rank
+from entrypoint.verdict import End, Ends, Heard, placement, without_rank
 
 
 def end(status: int, what: str = "it") -> End:
@@ -86,3 +86,25 @@ def test_the_verdict_among_nodes(
 def test_placement(placed: dict[int, str], words: str, empty: list[str]) -> None:
     assert placement(placed) == words
     assert without_rank([Node(0, "a", 2), Node(1, "b", 2)], placed) == empty
+
+
+@pytest.mark.parametrize(
+    ("placed", "ended", "well", "words"),
+    [
+        ({}, {}, False, "0 of 2 ranks | none ran"),
+        ({0: "a"}, {0: 0}, False, "1 of 2 ranks | 1 rank on 1 node: a 0"),
+        ({0: "a", 1: "b"}, {0: 0}, False, "2 of 2 ranks | 2 ranks on 2 nodes: a 0, b 1"),
+        ({0: "a", 1: "b"}, {0: 0, 1: 7}, False, "2 of 2 ranks | 2 ranks on 2 nodes: a 0, b 1"),
+        ({0: "a", 1: "b"}, {0: 0, 1: 0}, True, "2 of 2 ranks | 2 ranks on 2 nodes: a 0, b 1"),
+    ],
+)
+def test_only_a_job_whose_every_rank_ended_with_0_is_well(
+    placed: dict[int, str], ended: dict[int, int], well: bool, words: str
+) -> None:
+    heard = Heard(2, placed, ended)
+    assert heard.all_well() == well
+    assert heard.words() == words
+
+
+def test_the_rank_whose_end_was_not_heard_is_named() -> None:
+    assert Heard(3, {0: "a", 2: "b", 1: "b"}, {0: 0}).not_heard() == "rank 1 on b"
