@@ -99,7 +99,9 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
 def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
     ours = any(name.startswith(spec_fields.PREFIX) for name in _environ())
-    return ours or bool(spec_fields.given(spec) or spec_fields.kept_back(spec)) or topology.platform != "local"
+    # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
+    given = [each for each in spec_fields.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
+    return ours or bool(given or spec_fields.kept_back(spec)) or topology.platform != "local"
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:

@@ -85,13 +85,15 @@ class MpiSpec(_Section):
 class TorchSpec(_Section):
     """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started."""
 
-    version: str | None = Field(None, pattern=r"^\d+\.\d+(\.\d+)?$")
+    version: str | None = Field(
+        None, pattern=r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$", json_schema_extra=_alias("TORCH_VERSION")
+    )
     """torch version to render for, such as "2.1"; the installed one, found when the script runs, where not given."""
-    port: int = Field(6060, ge=1, le=65535)
+    port: int = Field(6060, ge=1, le=65535, json_schema_extra=_alias("MASTER_PORT"))
     """TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method)."""
-    rdzv_backend: Literal["auto", "c10d", "static"] = Field("auto")
+    rdzv_backend: Literal["auto", "c10d", "static"] = Field("auto", json_schema_extra=_alias("RDZV_BACKEND"))
     """Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, else c10d."""
-    max_restarts: int = Field(0, ge=0)
+    max_restarts: int = Field(0, ge=0, json_schema_extra=_alias("MAX_RESTARTS", "PET_MAX_RESTARTS"))
     """torchrun's own --max-restarts."""
     extra_args: tuple[str, ...] = Field(())
     """More options for the launcher, each passed as it is."""

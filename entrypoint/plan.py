@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -85,10 +85,11 @@ def build(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, roster))
-    programs = tuple(replace(program, env=_effective(program.env, facts)) for program in launch.programs)
+    given = {*facts.env, *(spec.env if leader_env is None else leader_env)}
+    programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
     launch = replace(launch, programs=programs)
     many = len(topology.nodes) > 1
-    env = _effective(_env(spec, topology, launch, leader_env), facts)
+    env = _effective(_env(spec, topology, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
@@ -113,9 +114,9 @@ def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, 
     return result
 
 
-def _effective(env: tuple[EnvVar, ...], facts: Facts) -> tuple[EnvVar, ...]:
+def _effective(env: tuple[EnvVar, ...], given: Container[str]) -> tuple[EnvVar, ...]:
     """Without the defaults for which the user has a value."""
-    return tuple(var for var in env if not (var.default and var.name in facts.env))
+    return tuple(var for var in env if not (var.default and var.name in given))
 
 
 def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None) -> tuple[EnvVar, ...]:

@@ -45,6 +45,9 @@ _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 # What Kubernetes sets in every container of a namespace that has a Service named entrypoint.
 _SERVICE = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT|PORT)(_|\Z)")
 
+# And in one that has a Service called master: MASTER_PORT=tcp://10.0.0.1:80, which nobody set.
+_LINK = re.compile(r"(tcp|udp|sctp)://")
+
 
 @dataclass(frozen=True)
 class Override:
@@ -136,7 +139,7 @@ def _unknown_key(key: str, path: str, place: Place, model: type[BaseModel], repo
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
-        if env.get(name):
+        if env.get(name) and not (name == "MASTER_PORT" and _LINK.match(env[name])):
             return _from_text(field, env[name], Place(1, 0, 0, name), report)
     return None
 

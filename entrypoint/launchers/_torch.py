@@ -54,16 +54,16 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int)
     return File(f"{name}.sh", render(template, context), template, mode=mode)
 
 
-def asked(spec: JobSpec, fields: dict[str, str]) -> tuple[EnvVar, ...]:
-    """Settings that a flag or a variable of ours gave, so that they win over a variable that the container was given.
+def settled(spec: JobSpec, fields: dict[str, str]) -> tuple[EnvVar, ...]:
+    """The script's variables that fields of the section `torch` are, so that what the plan shows is what it uses.
 
-    The others are defaults in the script. `fields` maps the script's variables to fields of the section `torch`.
+    One that the spec's own `env` holds stays as it is there.
     """
-    sources = {variable: spec.source(f"torch.{field}") for variable, field in fields.items()}
+    values = {variable: getattr(spec.torch, field) for variable, field in fields.items() if variable not in spec.env}
     return tuple(
-        EnvVar(variable, str(getattr(spec.torch, fields[variable])), str(source))
-        for variable, source in sources.items()
-        if source.origin in ("flag", "env")
+        EnvVar(variable, str(value), str(spec.source(f"torch.{fields[variable]}")))
+        for variable, value in values.items()
+        if value is not None
     )
 
 
@@ -82,5 +82,5 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         master,
         # Torch's launchers kill after 30 s; newer ones can be told (2.13 can), so that a longer grace is kept.
         EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(spec.timeouts.grace) + 2), "timeouts.grace", default=True),
-        *asked(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
+        *settled(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
     )

@@ -15,7 +15,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     name = origins.get("name", DEFAULT)
     own = [
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
-        *_torch.asked(spec, {"RDZV_BACKEND": "rdzv_backend", "MAX_RESTARTS": "max_restarts"}),
+        *_torch.settled(spec, {"RDZV_BACKEND": "rdzv_backend", "MAX_RESTARTS": "max_restarts"}),
     ]
     if len(topology.nodes) > 1:
         own.append(EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True))

@@ -33,7 +33,7 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         say(f"{unfit.reason}; the roll call tells the other nodes")
     if draft.roll_call == "none" and draft.launcher == "plain":
         (program,) = draft.launch.programs
-        return process.replace(program.argv, plan.environment(facts.env, draft.env), draft.workdir)
+        return process.replace(program.argv, plan.environment(facts.env, (*draft.env, *program.env)), draft.workdir)
     for attempt in range(1, spec.restarts + 1):
         outcome = asyncio.run(_boot(spec, facts, draft, unfit, say))
         if outcome.status != RetryError.status:

@@ -48,6 +48,22 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@pytest.mark.parametrize(
+    ("env", "is_job"), [({}, False), ({"MASTER_PORT": "7070"}, False), ({"MY_MPI_SLOTS": "1"}, True)]
+)
+def test_torch_s_own_variables_make_no_job_of_a_program(env: dict[str, str], is_job: bool, cwd: Path) -> None:
+    done = entrypoint(cwd, "run", "--passthrough", "--", "env", env={**PATH, **env})
+    assert (done.returncode, "ENTRYPOINT_RUN_DIR=" in done.stdout) == (0, is_job)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -> None:
+    """Without a secret nothing is coordinated, and it still knows."""
+    done = entrypoint(cwd, "run", "--launcher", "plain", *TWO, "--node-rank", rank, "--", "env")
+    told = {"NNODES=2", f"NODE_RANK={rank}", "MASTER_ADDR=127.0.0.1", "NODE_HOSTS=127.0.0.1,127.0.0.2"}
+    assert told <= set(done.stdout.splitlines())
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # What is asked for
 

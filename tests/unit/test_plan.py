@@ -140,6 +140,18 @@ def test_many_nodes_of_a_plain_program() -> None:
         assert (made.roll_call, made.launch.verdict) == ("wanted", "first-failure")
 
 
+def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
+    own = {"PATH": "/bin", "MASTER_PORT": "7070", "NNODES": "9"}
+    spec, topology = settle(
+        TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}", facts(own), env=own
+    )
+    made = planning.build(spec, facts(own), topology, planning.assume_roster(topology, facts(own)))
+    got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
+    place = {"NODE_RANK": "1", "NNODES": "9", "NODE_HOSTS": "x", "MASTER_ADDR": "a", "MASTER_PORT": "7070"}
+    assert got.items() >= place.items(), "and what the user has wins"
+    assert build("").launch.programs[0].env == ()
+
+
 @pytest.mark.parametrize("name", ["host_key", "client_key", "known_hosts", "authorized_keys"])
 def test_keys_are_no_part_of_a_plan(name: str) -> None:
     assert file(build(TWO.format(0), env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
@@ -225,11 +237,12 @@ def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
 
 def test_defaults_yield_and_the_rest_wins() -> None:
     own = {"PATH": "/usr/bin", "JOB_ID": "mine", "X": "user", "RANK_ID": "7"}
-    made = build("launcher: ascend\nascend: {rank_table: none}\nenv: {X: asked}", facts(own))
+    logs = "ASCEND_PROCESS_LOG_PATH"
+    made = build(f"launcher: ascend\nascend: {{rank_table: none}}\nenv: {{X: asked, {logs}: /logs}}", facts(own))
     (program,) = made.launch.programs
     got = planning.environment(own, (*made.env, *program.env))
-    assert (got["JOB_ID"], got["X"], got["RANK_ID"]) == ("mine", "asked", "0")
-    assert "JOB_ID" not in values(program.env), "what has no effect is not in the plan"
+    assert (got["JOB_ID"], got["X"], got["RANK_ID"], got[logs]) == ("mine", "asked", "0", "/logs")
+    assert {"JOB_ID", logs} & values(program.env).keys() == set(), "what has no effect is not in the plan"
 
 
 def test_order_of_the_plan_s_variables() -> None:

@@ -45,6 +45,13 @@ def test_what_is_added(text: str, added: str) -> None:
     assert line(text, "python train.py --epochs 5") == " ".join(f"python train.py {added} --epochs 5".split())
 
 
+def test_the_port_of_torch_s_own_variable() -> None:
+    spec = load("launcher: pytorch\nslots: 2\ncommand: [python, a.py]", "job.yaml", {"MASTER_PORT": "7070"}, {})
+    topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
+    (program,) = planning.build(spec, FACTS, topology, planning.assume_roster(topology, FACTS)).launch.programs
+    assert program.argv == ("python", "a.py", "--init_method", "tcp://a:7070")
+
+
 @pytest.mark.parametrize(
     "command",
     [

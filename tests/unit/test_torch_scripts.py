@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -375,8 +376,11 @@ def test_plan_of_a_node() -> None:
         "NODE_RANK": "1",
         "NPROC_PER_NODE": "2",
         "MASTER_ADDR": "w-0",
+        "MASTER_PORT": "7000",
         "NODE_ADDR": "w-1",
         "JOB_ID": "job-7",
+        "RDZV_BACKEND": "auto",
+        "MAX_RESTARTS": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "32",
     }
     assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
@@ -392,6 +396,43 @@ def test_what_a_variable_of_ours_says_wins() -> None:
     launch = torchrun.plan(job("torch: {port: 7000}", env), topology(), NOBODY)
     more = {"MASTER_PORT": "7001", "TORCH_VERSION": "2.1", "RDZV_BACKEND": "c10d", "MAX_RESTARTS": "3"}
     assert settings(launch).items() >= more.items()
+
+
+# flag > ENTRYPOINT_<FIELD> > the variable torch's users know > spec file > default
+ORDER = [
+    ("", {}, "6060", "default"),
+    ("torch: {port: 7000}", {}, "7000", "spec job.yaml:1:15"),
+    ("torch: {port: 7000}", {"MASTER_PORT": "7070"}, "7070", "env MASTER_PORT"),
+    ("", {"MASTER_PORT": "7070", "ENTRYPOINT_TORCH_PORT": "7001"}, "7001", "env ENTRYPOINT_TORCH_PORT"),
+    ("", {"MASTER_PORT": "tcp://10.0.0.1:80"}, "6060", "default"),  # Kubernetes', for a Service called master
+]
+
+
+@pytest.mark.parametrize("launcher", [torchrun, torchlaunch])
+@pytest.mark.parametrize(("text", "env", "port", "origin"), ORDER)
+def test_what_the_script_uses_is_what_the_plan_shows(
+    launcher: ModuleType, text: str, env: dict[str, str], port: str, origin: str
+) -> None:
+    spec = job(text, env)
+    assert [(str(spec.torch.port), str(spec.source("torch.port")))] == [(port, origin)]
+    launch = launcher.plan(spec, topology(), NOBODY)
+    assert [(v.value, v.origin, v.default) for v in launch.programs[0].env if v.name == "MASTER_PORT"] == [
+        (port, origin, False)
+    ]
+
+
+def test_every_variable_of_torch_s_is_a_setting(bench: Bench) -> None:
+    env = {"MASTER_PORT": "7070", "MAX_RESTARTS": "5", "RDZV_BACKEND": "static", "TORCH_VERSION": "2.13.0+cu130"}
+    launch = torchrun.plan(job("torch: {max_restarts: 1, rdzv_backend: c10d}", env), topology(), NOBODY)
+    assert settings(launch).items() >= env.items()
+    options = bench.run(**settings(launch)).options
+    assert {"--master_port=7070", "--max_restarts=5", "--rdzv_backend=static"} <= set(options)
+    assert settings(torchrun.plan(job("", {"PET_MAX_RESTARTS": "4"}), topology(), NOBODY))["MAX_RESTARTS"] == "4"
+
+
+def test_the_spec_s_own_variables_stay() -> None:
+    launch = torchrun.plan(job("env: {MASTER_PORT: '7070', RDZV_BACKEND: static}"), topology(), NOBODY)
+    assert {"MASTER_PORT", "RDZV_BACKEND"} & settings(launch).keys() == set()
 
 
 def test_every_node_gets_the_same_script() -> None:
