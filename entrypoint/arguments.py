@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from entrypoint import __version__, errors, registry, secret
 from entrypoint import fields as spec_fields
 from entrypoint.errors import UsageError
-
-
-def flush() -> None:
-    """Write now what was printed, where a reader that has left is understood, and not when Python ends."""
-    if sys.stdout is not None:  # as in `plan >&-`
-        sys.stdout.flush()
+from entrypoint.run.speaker import answer
 
 
 class _Parser(argparse.ArgumentParser):
@@ -25,9 +19,8 @@ class _Parser(argparse.ArgumentParser):
         do = _advice(words.split(" ")[0].partition("=")[0]) if unknown else f"try: {self.prog} --help"
         raise UsageError(" ".join(secret.masked_words(message.split(" "))), "", do)
 
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # after --help and --version
-        flush()
-        super().exit(status, message)
+    def _print_message(self, message: str, file: object = None) -> None:  # --help and --version
+        answer(message)
 
 
 def _advice(word: str) -> str:

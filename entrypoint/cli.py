@@ -13,13 +13,14 @@ from pathlib import Path
 
 from entrypoint import fields as spec_fields
 from entrypoint import plan as planning
-from entrypoint import registry, secret
+from entrypoint import registry
 from entrypoint import spec as specs
 from entrypoint import topology as topologies
-from entrypoint.arguments import flush, parser
+from entrypoint.arguments import parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Topology
+from entrypoint.run.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.show import plan_json, plan_text
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
@@ -27,48 +28,32 @@ _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect'
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `entrypoint` command. Returns its exit status."""
+    hold_standard_streams()
     say = Speaker()
     try:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
         args = parser(os.environ.get("ENTRYPOINT_SPEC") or None).parse_args(ours)
         args.command = program
-        status = int(ACTIONS[args.action](args, say))
-        flush()
-        return status
+        return int(ACTIONS[args.action](args, say))
     except EntrypointError as error:
         for line in error.lines():
             say(line)
         return error.status
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of `plan | head` has left; so do we
-        return 0
     except Exception as error:
         say(f"a defect of ours: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
         if os.environ.get(_TRACE):
-            print(secret.scrubbed(traceback.format_exc(), os.environ), end="", file=sys.stderr)
+            for line in traceback.format_exc().splitlines():
+                say(f"  | {line}")
         return EXIT_SOFTWARE
+    finally:
+        say.flush()
 
 
 def script() -> None:
     """`entrypoint` as a program: ends at once, since taking a Python apart costs each node 35 ms for nothing."""
-    status = main()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
-            stream.flush()
-    os._exit(status)
-
-
-class Speaker:
-    """Our words to people: stderr, one line each, with the node that says it. stdout is the job's."""
-
-    def __init__(self) -> None:
-        self.name = ""
-
-    def __call__(self, text: str) -> None:
-        prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
-        print(prefix, secret.scrubbed(text, os.environ), file=sys.stderr, flush=True)
+    os._exit(main())
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -108,14 +93,15 @@ def _health(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.run import health
 
     ready, words = health.check()
-    print(words)
+    with contextlib.suppress(CantCreateError):  # a probe asks for the status
+        answer(f"{words}\n")
     return 0 if ready else 1
 
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
     spec, facts, topology = _settle(args)
     made = planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
-    print(plan_json(spec, made) if args.json else plan_text(spec, made), end="")
+    answer(plan_json(spec, made) if args.json else plan_text(spec, made))
     return 0
 
 
@@ -160,7 +146,7 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
         _write(path.parent, [File(path.name, rendered, args.target)])
         say(f"wrote {args.out}")
     else:
-        print(rendered, end="")
+        answer(rendered)
     return 0
 
 
@@ -176,11 +162,11 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
     else:
         table = ranktable.parse(_text(args.file), args.file)
     if args.verb == "check":
-        print(ranktable.describe(table, args.me), end="")
+        answer(ranktable.describe(table, args.me))
         return 0
     text = ranktable.WRITERS[args.to](table)
     if not args.out:
-        print(text, end="")
+        answer(text)
         return 0
     path = Path(args.out)
     _write(path.parent, [File(path.name, text, args.to)])
@@ -189,7 +175,7 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
-    print(json.dumps(specs.schema(), indent=2))
+    answer(f"{json.dumps(specs.schema(), indent=2)}\n")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -274,3 +275,21 @@ def test_a_worker_that_comes_again_before_the_roll_call_is_complete_is_taken(clu
     job.start(2, "sh", "-c", "echo node $NODE")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert sorted(job.out(0).split("\n"))[1:] == ["node 0", "node 1", "node 2"]
+
+
+def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
+    """Heartbeats, the start and the end go on, on the leader and on the worker, with a job longer than a heartbeat."""
+    job = cluster(2)
+    log = job.folder / "log"
+    os.mkfifo(log)
+    held = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(held, b"x"):
+            pass
+    words = ("run", "--launcher", "mpirun", "--", "sh", "-c", "sleep 2; echo done")
+    for rank in (1, 0):
+        argv = ("sh", "-c", f'exec "$@" 2>{log}', "sh", sys.executable, "-m", "entrypoint", *words)
+        job.start(rank, argv=argv, env={"ENTRYPOINT_TIMEOUTS_LEASE": "1"})
+    assert job.ends(20) == {0: 0, 1: 0}, job.both()
+    assert job.out() == "done\n" * 4
+    os.close(held)

@@ -252,11 +252,35 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        for args in (["plan", "--", "true"], ["schema"], ["--help"]):
+        table = ["ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1"]
+        for args in (["plan", "--", "true"], ["schema"], ["--help"], ["--version"], table):
             done = entrypoint(cwd, *args, stdout=write)
             assert (done.returncode, done.stderr) == (0, "")
+        # A probe's status is its answer, whoever reads the words.
+        not_ready = (
+            "from entrypoint import cli; from entrypoint.run import health; health.check = lambda: (False, 'no')"
+        )
+        words = [sys.executable, "-c", f"{not_ready}; cli.script()", "health"]
+        assert subprocess.run(words, cwd=cwd, stdout=write, check=False).returncode == 1
     finally:
         os.close(write)
+
+
+def test_a_stdout_that_cannot_be_written(cwd: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = entrypoint(cwd, "plan", "--", "true", stdout=full)
+    message = "[entrypoint] cannot write to stdout | No space left on device | make room where it goes\n"
+    assert (done.returncode, done.stderr) == (73, message)
+
+
+def test_a_folder_whose_name_is_not_utf_8(cwd: Path) -> None:
+    odd = os.path.join(os.fsencode(cwd), b"caf\xe9")
+    os.mkdir(odd)
+    done = subprocess.run(
+        [*PROGRAM, "plan", "--", "true"], cwd=odd, env={**PATH, "LC_ALL": "C.UTF-8"}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"/caf\xe9" in done.stdout
 
 
 def test_no_stdout_at_all(cwd: Path) -> None:

@@ -145,14 +145,14 @@ FLAGS = {
 @pytest.mark.parametrize("target", registry.names("deploy"))
 @pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in fields.fields() if field.flags)])
 def test_every_flag_reaches_the_containers_or_is_refused_by_name(
-    flag: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    flag: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)
     spec = tmp_path / "job.yaml"
     spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
     words = ["deploy", target, "--spec", str(spec), "--image", "image", flag, FLAGS[flag]]
-    status, said = cli.main(words), capsys.readouterr()
+    status, said = cli.main(words), capfd.readouterr()
     if (flag, target) in {("--node-rank", "compose"), ("--node-rank", "kubernetes"), ("--secret-file", "kubernetes")}:
         assert (status, said.out) == (64, "")
         assert flag in said.err
@@ -210,14 +210,14 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     [("2", ""), ("3", "3, 2 hosts in the spec"), ("many", "many, 2 hosts"), ("0", "0, 2 hosts")],
 )
 def test_the_number_of_nodes(
-    nodes: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    nodes: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)
     spec = tmp_path / "job.yaml"
     spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
     status = cli.main(["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes])
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     assert status == (64 if message else 0)
     assert message in said.err
     assert ("completions: 2" in said.out) == (not message)

@@ -1,0 +1,175 @@
+"""Our words never hold up the job nor change how it ends: unread pipes, readers that have left, a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+
+from entrypoint.run.speaker import Speaker
+
+RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")
+
+
+@contextlib.contextmanager
+def unread(full: bool) -> Iterator[tuple[int, int]]:
+    """A pipe that nobody reads, with room in it or without."""
+    read, write = os.pipe()
+    if full:
+        os.set_blocking(write, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(write, b"x" * 65536):
+                pass
+        with contextlib.suppress(BlockingIOError):
+            while os.write(write, b"x"):
+                pass
+        os.set_blocking(write, True)
+    try:
+        yield read, write
+    finally:
+        os.close(write)
+        os.close(read)
+
+
+def start(bench: Bench, script: str, out: int, err: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*RUN, "sh", "-c", script], cwd=bench.folder / "cwd", env=bench.env, stdin=subprocess.DEVNULL, stdout=out,
+        stderr=err, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def gone() -> Iterator[int]:
+    """A pipe whose reader has left."""
+    read, write = os.pipe()
+    os.close(read)
+    yield write
+    os.close(write)
+
+
+def test_the_reader_has_left(bench: Bench, gone: int) -> None:
+    """As in `entrypoint run ... 2>&1 | head`: the job runs all the same, and its status is the job's."""
+    both = start(bench, 'echo ran >>"$NOTES"; exit 7', gone, gone)
+    assert both.wait(30) == 7
+    assert bench.notes[0] == "ran"
+    assert start(bench, "exit 7", subprocess.DEVNULL, gone).wait(30) == 7
+
+
+def test_stderr_cannot_be_written(bench: Bench) -> None:
+    with open("/dev/full", "wb") as full:
+        assert start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(30) == 7
+    assert bench.notes[0] == "ran"
+
+
+def test_an_error_of_ours_keeps_its_status(bench: Bench, gone: int) -> None:
+    for word, status in (("--bogus", 64), ("--spec=none", 66)):
+        words = [sys.executable, "-m", "entrypoint", "run", word]
+        assert subprocess.run(words, env=bench.env, stderr=gone, check=False).returncode == status
+
+
+def test_nobody_reads_stderr(bench: Bench) -> None:
+    """A log collector that hangs: the job starts, is stopped by a signal, and ends with its status, in bounded time."""
+    with unread(full=True) as (_, write):
+        process = start(bench, "echo ready >>$NOTES; exec sleep 600", subprocess.DEVNULL, write)
+        until(lambda: bench.notes == ["ready", "ready"], "two ranks")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 143
+
+
+def test_no_stderr_at_all(bench: Bench) -> None:
+    """What `2>&-` closes: our words go nowhere, and into no file that gets its number."""
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "sh", "-c", "exit 7"],
+        cwd=bench.folder / "cwd", env=bench.env, stdout=subprocess.PIPE, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (7, b"")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The speaker itself
+
+
+def said(read: int) -> list[str]:
+    os.set_blocking(read, False)
+    text = b""
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(read, 65536):
+            text += part
+    return text.decode().split("\n")
+
+
+def test_lines_are_there_when_the_call_returns() -> None:
+    with unread(full=False) as (read, write):
+        say = Speaker(write)
+        say("one")
+        say.name = "worker-1"
+        say("two")
+        assert said(read) == ["[entrypoint] one", "[entrypoint worker-1] two", ""]
+
+
+def test_what_was_not_read_is_dropped_and_counted() -> None:
+    """The oldest goes; the newest comes out once somebody reads, and memory has a bound."""
+    with unread(full=True) as (read, write):
+        say = Speaker(write)
+        for number in range(3000):
+            say(f"{number} {'y' * 990}")
+        text: list[str] = []
+        until(lambda: text.extend(said(read)) or any("2999" in line for line in text), "the last line")
+        say.flush()
+        lines = [line.rstrip("y") for line in "\n".join([*text, *said(read)]).split("\n") if line.startswith("[")]
+        (notice,) = [line for line in lines if "could not" in line]
+        lost = int(notice.split()[1])
+        assert notice == f"[entrypoint] {lost} lines could not be written here"
+        assert 1900 < lost < 2000
+        assert lines[-1] == "[entrypoint] 2999 "
+
+
+def test_a_shared_stderr_keeps_its_flags() -> None:
+    """They are the terminal's and the ranks' as well. Where another process has set them, all comes out as well."""
+    with unread(full=False) as (read, write):
+        before = fcntl.fcntl(write, fcntl.F_GETFL)
+        Speaker(write)("one")
+        assert fcntl.fcntl(write, fcntl.F_GETFL) == before
+    with unread(full=True) as (read, write):
+        os.set_blocking(write, False)
+        say = Speaker(write)
+        say("one")
+        said(read)
+        say.flush()
+        assert said(read) == ["[entrypoint] one", ""]
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """Lines are counted that were lost, once there is room."""
+    with open("/dev/full", "wb") as full, open(tmp_path / "log", "wb") as log:
+        fd = os.dup(full.fileno())
+        say = Speaker(fd)
+        say("one")
+        say("two")
+        os.dup2(log.fileno(), fd)
+        say("three")
+        os.close(fd)
+    words = (tmp_path / "log").read_text()
+    assert words == "\n[entrypoint] 2 lines could not be written here\n[entrypoint] three\n"
+
+
+def test_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `docker run --pids-limit`: lines are written where that holds up nobody."""
+
+    def refuse(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    with unread(full=False) as (read, write):
+        Speaker(write)("one")
+        assert said(read) == ["[entrypoint] one", ""]
+    with unread(full=True) as (read, write):
+        Speaker(write)("one")
