@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from entrypoint import __version__
+from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Attendance, EnvVar, Facts, File, Launch, Plan, Program, Roster, Topology
@@ -206,5 +207,5 @@ def _ssh_context(spec: JobSpec, topology: Topology, origin: str) -> dict[str, An
         "port": spec.ssh.port,
         "user": topology.user,
         "run_dir": topology.run_dir,
-        "alive_interval": max(1, round(spec.timeouts.lease / 3)),
+        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.lease)),
     }

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from entrypoint import __version__, plan
+from entrypoint import __version__, heartbeat, plan
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
@@ -37,6 +37,8 @@ class Leader(Node):
         self._questions = 0
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
+        self._due = self._stood_until = time.monotonic()  # when we meant to wake; the end of a stand-still of our own
+        self._stood = 0.0  # seconds that it took
         try:
             self.background(self._boot())
             outcome = await self.verdict
@@ -141,25 +143,45 @@ class Leader(Node):
         seen = (
             f"nothing heard of it for {quiet:.0f}s" if silent else f"its session ended, last word {quiet:.1f}s before"
         )
-        self.decide(RetryError.status, f"{session.node.host} is lost: {seen}")
+        self.decide(RetryError.status, self._stood_still() or f"{session.node.host} is lost: {seen}")
+
+    def _stood_still(self) -> str:
+        """That this node itself did nothing for longer than its peers wait, where that was just now; else nothing."""
+        limit, now = self.spec.timeouts.lease, time.monotonic()
+        self._look_back(now)
+        if self._stood <= limit or now - self._stood_until > limit:
+            return ""
+        return f"{self.topology.this.host} stood still for {self._stood:.0f}s, and its peers wait for {limit:g}s"
+
+    def _look_back(self, now: float) -> None:
+        """Whether this node itself stood still, frozen or without a core: nobody was silent for that time."""
+        if now - self._due > heartbeat.interval(self.spec.timeouts.lease):
+            self._stood, self._stood_until = now - self._due, now
+        for session in self._sessions().values():
+            session.heard = heartbeat.forgiven(session.heard, self._due, now)
+        self._due = max(now, self._due)
 
     async def _keep_lease(self) -> None:
-        """A word to every worker each third of the lease, until we end; one that is silent for a whole one is lost."""
+        """A word to every worker each third of the lease, until we end; one that says nothing itself is lost."""
         lease = self.spec.timeouts.lease
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        next_ping = time.monotonic() + lease / 3
+        next_ping = time.monotonic() + heartbeat.interval(lease)
         while True:
-            # Not only a third of the lease later: who is silent is lost when the lease ends.
-            ends = [each.heard + lease for each in self._sessions().values() if not each.lost.is_set()]
-            await asyncio.wait({never}, timeout=max(0.05, min([next_ping, *ends]) - time.monotonic()))
+            # Not only at the next ping: who is silent is lost when our patience ends.
+            alive = [each for each in self._sessions().values() if not each.lost.is_set()]
+            ends = [each.heard + heartbeat.patience(lease) for each in alive]
             now = time.monotonic()
+            self._due = max(now + 0.05, min([next_ping, *ends]))
+            await asyncio.wait({never}, timeout=self._due - now)
+            now = time.monotonic()
+            self._look_back(now)
             for session in list(self._sessions().values()):
                 if now >= next_ping:
                     session.send("ping")
-                if now - session.heard > lease:
+                if now - session.heard > heartbeat.patience(lease):
                     session.close()
             if now >= next_ping:
-                next_ping = now + lease / 3
+                next_ping = now + heartbeat.interval(lease)
 
     async def _watch_for_ranks(self) -> None:
         """A launcher that has not started every rank by the deadline waits for a daemon of its own that will not come,
@@ -248,7 +270,8 @@ class Leader(Node):
             end = End(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
-            self.decide(message["status"], f"{host}: {message['reason']}")
+            lost = message["status"] == RetryError.status and self._stood_still()
+            self.decide(message["status"], lost or f"{host}: {message['reason']}")
         elif kind == "hurry":
             self.impatient.set()
         elif kind == "pong":
@@ -341,6 +364,17 @@ class Leader(Node):
             session.send("release", status=outcome.status, reason=outcome.reason)
         # Heard, and not only sent: what a dying connection still holds may be dropped.
         await self._all_said("leaving", KILL_MARGIN)
+        quiet = [each.node.host for each in self._sessions().values() if self._awaits(each)]
+        if quiet and not self.impatient.is_set():
+            # It may stand still for a moment, and wakes to a job that has ended.
+            limit = heartbeat.patience(self.spec.timeouts.lease)
+            self.say(f"the result is known; waiting {limit:.0f}s at most for {', '.join(quiet)} to hear it")
+            hurry = asyncio.create_task(self._hurried())
+            heard = asyncio.create_task(self._all_said("leaving", limit))
+            await asyncio.wait({hurry, heard}, return_when=asyncio.FIRST_COMPLETED)
+
+    def _awaits(self, session: Session) -> bool:
+        return not (session.lost.is_set() or self._said[session.node.rank, "leaving"].is_set())
 
     async def _all_said(self, kind: str, seconds: float) -> None:
         """Return when every worker has said so or is gone, or after that time."""

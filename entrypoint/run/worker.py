@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from entrypoint import __version__
+from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
@@ -57,7 +57,7 @@ class Worker(Node):
         try:
             # A leader that has called, and is still there, gives up by itself and says why.
             while not await self._called_within(patience) and self._leader_is_there():
-                patience = self._lease
+                patience = self._patience()
         finally:
             self._waiting.close()
         if not self._called.is_set():
@@ -74,7 +74,7 @@ class Worker(Node):
 
     def _leader_is_there(self) -> bool:
         connected = self.attendant is not None and self.attendant.connected
-        return connected and time.monotonic() - self._heard <= self._lease
+        return connected and time.monotonic() - self._heard <= self._patience()
 
     async def _resolve(self, node: Peer) -> None:
         update = partial(self._waiting.update, f"the name {node.host}")
@@ -87,14 +87,20 @@ class Worker(Node):
             self._waiting.update(self.topology.leader.host, "someone called, not with this job's keys: another secret?")
 
     async def _keep_lease(self) -> None:
-        """The leader speaks every third of the lease; a whole one without a word means that it is gone."""
+        """The leader speaks every third of the lease; nothing of it for longer than that allows: it is gone."""
         while not self.verdict.done():
+            now = time.monotonic()
+            due = now + min(heartbeat.interval(self._lease), max(0.1, self._heard + self._patience() - now))
+            await asyncio.wait({self.verdict}, timeout=due - now)
+            self._heard = heartbeat.forgiven(self._heard, due, time.monotonic())
             quiet = time.monotonic() - self._heard
-            if quiet > self._lease:
-                self.decide(
-                    RetryError.status, f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s"
-                )
-            await asyncio.wait({self.verdict}, timeout=max(0.1, self._lease - quiet))
+            if quiet > self._patience():
+                reason = f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s"
+                self._say_to_leader("failed", status=RetryError.status, reason=reason)  # read when it wakes
+                self.decide(RetryError.status, reason)
+
+    def _patience(self) -> float:
+        return heartbeat.patience(self._lease)
 
     # -- what the leader says
 
@@ -199,7 +205,7 @@ class Worker(Node):
             self.decide(status, reason)
             return
         self._say_to_leader("failed", status=status, reason=reason)
-        patience = self.spec.timeouts.grace + self._lease
+        patience = self.spec.timeouts.grace + KILL_MARGIN + self._patience()
         asyncio.get_running_loop().call_later(patience, self.decide, status, reason)
 
     async def _show_stacks(self) -> None:

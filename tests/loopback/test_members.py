@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, until
 
 Make = Callable[..., Cluster]
 RUN = (sys.executable, "-m", "entrypoint", "run")
@@ -70,3 +72,56 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 8, job.both()
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
+
+
+# -- a node that stands still
+
+
+def passed(seconds: float) -> None:
+    """Let time pass, where time itself is what is tried."""
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > seconds, seconds + 5, "time")
+
+
+def test_a_worker_that_stands_still_while_a_good_job_ends_hears_of_it(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    # The entrypoint alone: mpirun waits for its daemon there. What it has to tell when it wakes finds nobody.
+    job.start_all("sh", "-c", "echo up; until [ -e go ]; do sleep 0.02; done")
+    until(lambda: job.out(0).count("up") == 2, 20, "both up")
+    job.signal(1, signal.SIGSTOP)
+    (job.folder / "go").touch()
+    passed(2.3)  # longer than one that answers needs, and less than the limit of 15 s
+    job.signal(1, signal.SIGCONT)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def test_a_stand_still_shorter_than_the_limit_ends_no_job(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    program = "echo up; until [ -e go ]; do sleep 0.02; done"
+    for rank in (1, 0):
+        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "2"}
+        job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    for rank in (1, 0):
+        job.signal(rank, signal.SIGSTOP)
+        passed(1.9)
+        job.signal(rank, signal.SIGCONT)
+    passed(0.3)
+    (job.folder / "go").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    program = "echo up; exec sleep 60"
+    for rank in (1, 0):
+        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+        job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    job.signal(0, signal.SIGSTOP)
+    until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
+    job.signal(0, signal.SIGCONT)
+    assert job.ends() == {0: 75, 1: 75}, job.both()
+    assert "node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
+    assert re.search(r"node-0 stood still for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), job.both()
+    assert "node-1 is lost" not in job.err(0), job.both()

@@ -178,7 +178,7 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
         "authorizedkeysfile": f"{folder}/authorized_keys", "permitrootlogin": "no", "passwordauthentication": "no",
         "kbdinteractiveauthentication": "no", "pubkeyauthentication": "yes", "authenticationmethods": "publickey",
         "usepam": "no", "permittty": "no", "disableforwarding": "yes", "maxstartups": "64:30:64", "setenv": "A=b",
-        "clientaliveinterval": "5", "clientalivecountmax": "3", "permituserenvironment": "no", "pidfile": "none",
+        "clientaliveinterval": "5", "clientalivecountmax": "4", "permituserenvironment": "no", "pidfile": "none",
     }  # fmt: skip
     assert {name: read[name].decode() for name in wanted} == wanted
     assert sshd_reads(sshd, folder, user="root")["permitrootlogin"] == b"without-password"
