@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from entrypoint import __version__
 from entrypoint.run import shim, wire
 from entrypoint.run.files import RunDir
 
@@ -17,7 +19,7 @@ from entrypoint.run.files import RunDir
 class Attendant:
     """Takes one session at a time, the newest: a leader that comes again has lost the one before."""
 
-    def __init__(self, on_message: Callable[[dict[str, Any]], None], on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_message: Callable[[wire.Message], None], on_lost: Callable[[str], None]) -> None:
         self._on_message, self._on_lost = on_message, on_lost
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
@@ -26,7 +28,7 @@ class Attendant:
         """Listen, and write the command that sshd's sessions run to get here."""
         socket = run_dir.path / "attend.sock"
         socket.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, str(socket), limit=wire.LIMIT)
+        self._server = await asyncio.start_unix_server(self._serve, str(socket))
         # -I -S: nothing of the user's, and nothing that costs time.
         command = shlex.join([sys.executable, "-I", "-S", str(Path(shim.__file__)), str(socket)])
         run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
@@ -35,14 +37,20 @@ class Attendant:
         if self._writer is not None:
             self._writer.close()
         self._writer = writer
+        intake = wire.Intake(wire.FROM_LEADER, wire.TO_WORKER, time.monotonic(), __version__)
+        why = "its session ended"
         # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
-        with contextlib.suppress(OSError, ValueError, asyncio.CancelledError):
-            while line := await reader.readline():
-                if self._writer is writer:
-                    self._on_message(wire.unpack(line))
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            try:
+                while data := await reader.read(65536):
+                    for message in intake.feed(data, time.monotonic()):
+                        if self._writer is writer:
+                            self._on_message(message)
+            except wire.Invalid as error:
+                why = f"it says what no leader does: {error}"
         if self._writer is writer:
             self._writer = None
-            self._on_lost()
+            self._on_lost(why)
         writer.close()
 
     def send(self, kind: str, **fields: Any) -> None:

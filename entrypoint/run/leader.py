@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from entrypoint import __version__, heartbeat, plan
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
@@ -18,7 +17,8 @@ from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
-from entrypoint.run.rollcall import RollCall, Session
+from entrypoint.run.rollcall import RollCall
+from entrypoint.run.session import Session
 from entrypoint.verdict import End, Ends, Heard, count, placement, without_rank
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
@@ -82,6 +82,7 @@ class Leader(Node):
             self._question,
             self._on_message,
             waiting,
+            self.say,
         )
         own = self.topology.this
         attendance = Attendance(
@@ -143,7 +144,8 @@ class Leader(Node):
         seen = (
             f"nothing heard of it for {quiet:.0f}s" if silent else f"its session ended, last word {quiet:.1f}s before"
         )
-        self.decide(RetryError.status, self._stood_still() or f"{session.node.host} is lost: {seen}")
+        lost = f"{session.node.host} is lost: {session.why or seen}"
+        self.decide(RetryError.status, lost if session.why else self._stood_still() or lost)
 
     def _stood_still(self) -> str:
         """That this node itself did nothing for longer than its peers wait, where that was just now; else nothing."""
@@ -177,7 +179,7 @@ class Leader(Node):
             self._look_back(now)
             for session in list(self._sessions().values()):
                 if now >= next_ping:
-                    session.send("ping")
+                    session.send("ping", number=0)
                 if now - session.heard > heartbeat.patience(lease):
                     session.close()
             if now >= next_ping:
@@ -260,7 +262,7 @@ class Leader(Node):
         if self.spec.stall.action == "stop":
             self.decide(RetryError.status, f"the job stalled: {reason}")
 
-    def _on_message(self, session: Session, message: dict[str, Any]) -> None:
+    def _on_message(self, session: Session, message: wire.Message) -> None:
         kind, host = message["kind"], session.node.host
         if kind == "rank":
             self._heard_of_rank(
@@ -276,7 +278,8 @@ class Leader(Node):
             self.impatient.set()
         elif kind == "pong":
             self._quiet[session.node.rank] = message["quiet"]
-            self._said[session.node.rank, f"pong {message.get('number', 0)}"].set()
+            if 0 < message["number"] <= self._questions:
+                self._said[session.node.rank, f"pong {message['number']}"].set()
         elif kind in ("stopped", "leaving", "shown"):
             self._said[session.node.rank, kind].set()
 

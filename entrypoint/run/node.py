@@ -17,7 +17,7 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
 from entrypoint.plan import build, environment, kept
 from entrypoint.run import keys as job_keys
-from entrypoint.run import process, rank_table, stacks
+from entrypoint.run import process, rank_table, stacks, wire
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir, make_folders
 from entrypoint.run.memory import Memory
@@ -43,7 +43,7 @@ def last_lines(tail: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-    return tuple(line[:_LINE] for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
+    return tuple(wire.one_line(line, _LINE) for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
 
 
 class Node:
@@ -147,10 +147,10 @@ class Node:
         )
         self.background(self.sshd.watch(self.on_sshd_died))
 
-    def on_leader(self, message: dict[str, Any]) -> None:
-        """A line from the leader; the leader itself gets none."""
+    def on_leader(self, message: wire.Message) -> None:
+        """A message from the leader; the leader itself gets none."""
 
-    def on_leader_lost(self) -> None:
+    def on_leader_lost(self, why: str) -> None:
         """The leader's session ended."""
 
     def on_sshd_line(self, line: str) -> None:

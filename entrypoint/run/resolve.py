@@ -48,12 +48,16 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     begun = time.monotonic()
     most = min(12, max(1, 256 // peers))  # questions under way at a time
     asked: set[asyncio.Task[list[Address]]] = set()
+    wrong: list[str] = []
     nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask() -> list[Address]:
         try:
             return await in_thread(lambda: addresses(host, port))
         except LookupError:  # an answer, too; of several that come at one time only one is looked at
+            return []
+        except (RuntimeError, OSError) as error:  # no more threads or files; later there may be
+            wrong.append(str(error))
             return []
 
     try:
@@ -65,7 +69,7 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
                 if found := task.result():
                     return found
             if done:
-                update("no DNS")
+                update(wrong.pop() if wrong else "no DNS")
                 # A name that appears sends no event; it can only be asked for again.
                 await asyncio.wait({nothing}, timeout=pause(begun, peers))
     finally:

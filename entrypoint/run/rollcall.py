@@ -11,11 +11,10 @@ import contextlib
 import io
 import logging
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import paramiko
 
@@ -23,10 +22,12 @@ from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.model import Attendance, Node, Roster
 from entrypoint.run import wire
 from entrypoint.run.keys import Keys
-from entrypoint.run.progress import Waiting
+from entrypoint.run.progress import Say, Waiting
 from entrypoint.run.resolve import Address, in_thread, pause, resolve
+from entrypoint.run.session import WORDS, Session
 
 _TRY = 5.0  # seconds for one step of one attempt
+_ATTEMPT = 15.0  # seconds for all its steps: a peer that freezes between two may be replaced by one that answers
 _HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
 _HEAR_ALL = 2.0  # seconds for the others, once one node cannot be of this job: to name all such, and to tell the rest
 _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
@@ -43,45 +44,20 @@ class Unready(Exception):
         self.refused = refused  # it is there, but is not, or does not take us for, this job's
 
 
-class Session:
-    """One worker that answered. Lines that arrive go to `on_message`; the end of the session to `on_lost`."""
+@dataclass
+class _Attempt:
+    """One login under way, and how far it is."""
 
-    def __init__(
-        self, node: Node, client: paramiko.Transport, channel: paramiko.Channel, attendance: Attendance
-    ) -> None:
-        self.node, self.attendance = node, attendance
-        self.heard = time.monotonic()
-        self._client, self._channel = client, channel
-        self._buffer = b""
-        self._fd = channel.fileno()
-        self.lost = asyncio.Event()
+    step: str = "connecting"
+    connection: socket.socket | None = None
+    over: bool = False
 
-    def listen(self, on_message: Callable[[Session, dict[str, Any]], None]) -> None:
-        """Begin to pass on what the worker says. Call it in the event loop."""
-        self._on_message = on_message
-        asyncio.get_running_loop().add_reader(self._fd, self._read)
-
-    def _read(self) -> None:
-        while self._channel.recv_ready():
-            self._buffer += self._channel.recv(65536)
-            self.heard = time.monotonic()
-        *lines, self._buffer = self._buffer.split(b"\n")
-        for line in lines:
-            self._on_message(self, wire.unpack(line))
-        if (self._channel.eof_received or self._channel.closed) and not self._channel.recv_ready():
-            self.close()
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Say something to the worker; a session that is gone is found by its end, not here."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-            self._channel.sendall(wire.pack(kind, **fields))
-
-    def close(self) -> None:
-        if not self.lost.is_set():
-            self.lost.set()
-            asyncio.get_running_loop().remove_reader(self._fd)
-            # Closing joins paramiko's thread, which may be waiting for a dead peer.
-            threading.Thread(target=self._client.close, daemon=True).start()
+    def end(self) -> None:
+        """Have every wait in it end, from outside: nothing comes or goes any more."""
+        self.over = True
+        if self.connection is not None:
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class RollCall:
@@ -94,18 +70,14 @@ class RollCall:
         user: str,
         keys: Keys,
         question: Callable[[Node], bytes],
-        on_message: Callable[[Session, dict[str, Any]], None],
+        on_message: Callable[[Session, wire.Message], None],
         waiting: Waiting,
+        say: Say,
     ) -> None:
         self._nodes, self._port, self._user = nodes, port, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
-        self._hosts = paramiko.HostKeys()
-        for line in keys.known_hosts.splitlines():
-            entry = paramiko.hostkeys.HostKeyEntry.from_line(line) if line.strip() else None
-            if entry and entry.key:
-                for name in entry.hostnames:
-                    self._hosts.add(name, entry.key.get_name(), entry.key)
-        self._question, self._on_message, self._waiting = question, on_message, waiting
+        self._hosts = _known(keys.known_hosts)
+        self._question, self._on_message, self._waiting, self._say = question, on_message, waiting, say
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self.sessions: dict[int, Session] = {}
         self._wrong: dict[str, ConfigError] = {}  # host -> why it cannot be of this job
@@ -144,11 +116,12 @@ class RollCall:
                 update = partial(self._waiting.update, node.host)
                 found = await resolve(node.address or node.host, self._port, update, len(self._nodes))
                 async with self._handshakes:
-                    session = await in_thread(partial(self._attempt, node, found))
-            except Unready as error:
-                self._waiting.update(node.host, str(error))
+                    session = await self._login(node, found)
+            except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
+                self._waiting.update(node.host, wire.one_line(str(error) or type(error).__name__))
                 now = time.monotonic()
-                refused_since = (refused_since or now) if error.refused else None
+                refused = isinstance(error, Unready) and error.refused
+                refused_since = (refused_since or now) if refused else None
                 if refused_since is not None and now - refused_since > _SURE:
                     # With whoever else is missing, each with what was seen of it.
                     others = {host: state for host, state in self._waiting.missing().items() if host != node.host}
@@ -167,13 +140,14 @@ class RollCall:
             else:
                 begun, refused_since = time.monotonic(), None
                 self.sessions[node.rank] = session
-                session.listen(self._on_message)
                 self._waiting.update(node.host, "")
                 self._look()
+                session.listen(self._on_message, self._say)
                 await session.lost.wait()
                 if not self._done.done():
                     del self.sessions[node.rank]
-                    self._waiting.update(node.host, "answered, then went away")
+                    self._waiting.update(node.host, session.why or "answered, then went away")
+                    await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
 
     def _look(self) -> None:
         """Whether all have answered, well or not."""
@@ -192,55 +166,105 @@ class RollCall:
         if not self._done.done():
             self._done.set_exception(error)
 
-    def _attempt(self, node: Node, found: list[Address]) -> Session:
-        """One login, in a thread of its own: connect, prove both keys, start the attendant, ask."""
-        connection = _connect(found)
-        address = connection.getpeername()[0]
-        client = paramiko.Transport(connection)
+    async def _login(self, node: Node, found: list[Address]) -> Session:
+        """One attempt, within its deadline. Whatever goes wrong in it is an attempt that failed, by name."""
+        attempt = _Attempt()
+        session = None
+        work = asyncio.ensure_future(in_thread(partial(self._attempt, attempt, node, found)))
         try:
-            with _explained(address):
-                client.banner_timeout = client.auth_timeout = _TRY
-                client.get_security_options().key_types = ("ssh-ed25519",)
-                client.start_client(timeout=_TRY)
-                if not self._hosts.check(node.host, client.get_remote_server_key()):
-                    raise Unready(f"another host key at {address}", refused=True)
-                client.auth_publickey(self._user, self._key)
-                channel = client.open_session(timeout=_TRY)
-                channel.settimeout(_TRY)
-                sent = time.time()
-                # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from.
-                channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
-                channel.sendall(self._question(node))
-                answer = _first_answer(channel, address)
-                client.set_keepalive(10)
-                clock = answer.get("clock", 0.0) - (sent + time.time()) / 2
-        except BaseException:
-            client.close()
-            raise
-        if answer["kind"] == "refuse":
-            client.close()
-            raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
-        broken = tuple(answer["broken"]) if answer.get("broken") else None
-        attendance = Attendance(node.rank, answer["slots"], answer["toolkit"], answer["mpi"], address, clock, broken)
-        return Session(node, client, channel, attendance)
+            await asyncio.wait({work}, timeout=_ATTEMPT)
+            if not work.done():
+                raise Unready(f"{attempt.step} took longer than {_ATTEMPT:.0f}s")
+            session = work.result()
+            return session
+        finally:
+            if session is None:
+                work.cancel()
+                attempt.end()  # what nobody waits for must not come to be a session
+
+    def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
+        """One login, in a thread of its own: connect, prove both keys, start the attendant, ask."""
+        address, client = "", None
+        try:
+            attempt.connection = connection = _connect(found)
+            if attempt.over:
+                raise Unready("given up")
+            address = connection.getpeername()[0]
+            client = paramiko.Transport(connection)
+            client.banner_timeout = client.auth_timeout = client.clear_to_send_timeout = _TRY
+            client.get_security_options().key_types = ("ssh-ed25519",)
+            attempt.step = f"the key exchange with {address}"
+            client.start_client(timeout=_TRY)
+            if not self._hosts.check(node.host, client.get_remote_server_key()):
+                raise Unready(f"another host key at {address}", refused=True)
+            attempt.step = f"the login at {address}"
+            client.auth_publickey(self._user, self._key)
+            attempt.step = f"the start of a session at {address}"
+            channel = client.open_session(timeout=_TRY)
+            channel.settimeout(_TRY)
+            # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from.
+            channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
+            attempt.step = f"the answer of {address}"
+            sent = time.time()
+            channel.sendall(self._question(node))
+            intake = wire.Intake(wire.FROM_WORKER, wire.TO_LEADER, time.monotonic())
+            answer, early = _first_answer(channel, intake, address)
+            middle = (sent + time.time()) / 2
+            client.set_keepalive(10)
+            if answer["kind"] == "refuse":
+                raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
+            broken = tuple(answer["broken"]) if answer["broken"] else None
+            attendance = Attendance(
+                node.rank, answer["slots"], answer["toolkit"], answer["mpi"], address, answer["clock"] - middle, broken
+            )
+            return Session(node, client, channel, attendance, intake, early)
+        except BaseException as error:
+            if client is not None:
+                client.close()
+            if attempt.connection is not None:
+                attempt.connection.close()
+            raise _explained(error, address) from None
+
+
+def _known(text: str) -> paramiko.HostKeys:
+    """The host keys of a known_hosts file. Raises ConfigError that names the line that is none."""
+    hosts = paramiko.HostKeys()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        entry, good = None, len(words) > 2 and not words[0].startswith("@")  # a marker would change what the key means
+        try:
+            entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words)) if good else None
+        except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
+            good = False
+        if not good:
+            seen = f"line {number}: {wire.one_line(line.strip(), 80)}"
+            raise ConfigError("ssh.known_hosts cannot be read", seen, "make each line: HOST ssh-ed25519 KEY")
+        if entry and entry.key:
+            for name in entry.hostnames:
+                hosts.add(name, entry.key.get_name(), entry.key)
+    return hosts
 
 
 def _named(missing: Mapping[str, str]) -> str:
     return ", ".join(f"{host} ({state})" for host, state in missing.items())
 
 
-def _first_answer(channel: paramiko.Channel, address: str) -> dict[str, Any]:
-    buffer = b""
+def _first_answer(
+    channel: paramiko.Channel, intake: wire.Intake, address: str
+) -> tuple[wire.Message, list[wire.Message]]:
+    """The answer to our question, and what has come after it."""
     while True:
         data = channel.recv(65536)
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
-            raise Unready(f"no attendant at {address}{': ' + said.decode(errors='replace').strip() if said else ''}")
-        buffer += data
-        *lines, buffer = buffer.split(b"\n")
-        for message in map(wire.unpack, lines):
+            words = wire.one_line(said.decode(errors="replace").strip(), WORDS)
+            raise Unready(f"no attendant at {address}{': ' + words if words else ''}")
+        messages = intake.feed(data, time.monotonic())
+        for number, message in enumerate(messages, start=1):
             if message["kind"] in ("facts", "refuse"):
-                return message
+                return message, messages[number:]
 
 
 def _connect(found: list[Address]) -> socket.socket:
@@ -264,15 +288,22 @@ def _connect(found: list[Address]) -> socket.socket:
     raise Unready(reason)
 
 
-@contextlib.contextmanager
-def _explained(address: str) -> Iterator[None]:
-    try:
-        yield
-    except paramiko.AuthenticationException:
-        raise Unready(f"our key is refused by {address}", refused=True) from None
-    except paramiko.SSHException as error:
-        raise Unready(f"no ssh login at {address}: {error}") from None
-    except TimeoutError:
-        raise Unready(f"sshd at {address} is slow to answer") from None
-    except (OSError, EOFError):
-        raise Unready(f"sshd at {address} closed the connection") from None
+def _explained(error: BaseException, address: str) -> BaseException:
+    """What went wrong in an attempt, for people."""
+    if isinstance(error, (Unready, ConfigError)):
+        return error
+    words = wire.one_line(str(error) or type(error).__name__)
+    # paramiko calls a login that took too long, or was cut off, one that failed; only this one is sshd's own word.
+    if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
+        return Unready(f"our key is refused by {address}", refused=True)
+    if isinstance(error, wire.Invalid):
+        return Unready(f"{address} says what no node of this job does: {words}")
+    if isinstance(error, paramiko.SSHException):
+        return Unready(f"no ssh login at {address}: {words}")
+    if isinstance(error, TimeoutError):
+        return Unready(f"sshd at {address} is slow to answer")
+    if isinstance(error, (OSError, EOFError)):
+        return Unready(f"sshd at {address} closed the connection")
+    if isinstance(error, Exception):
+        return Unready(f"no ssh login at {address}: {type(error).__name__}: {words}")
+    return error

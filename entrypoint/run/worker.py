@@ -12,7 +12,7 @@ from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
-from entrypoint.run import process
+from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
@@ -104,7 +104,7 @@ class Worker(Node):
 
     # -- what the leader says
 
-    def on_leader(self, message: dict[str, Any]) -> None:
+    def on_leader(self, message: wire.Message) -> None:
         self._heard = time.monotonic()
         kind = message["kind"]
         if self.verdict.done() and kind != "release":
@@ -117,7 +117,7 @@ class Worker(Node):
             self.background(self.start(self.draft.roster, self._leader_env))
         elif kind == "ping":
             self.ranks.catch_up()  # what a rank said before is on its way before this answer
-            self._say_to_leader("pong", quiet=self.quiet(), number=message.get("number", 0))
+            self._say_to_leader("pong", quiet=self.quiet(), number=message["number"])
         elif kind == "stacks":
             self.background(self._show_stacks())
         elif kind == "stop":
@@ -132,7 +132,7 @@ class Worker(Node):
     def _role(self) -> str:
         return "starting" if self.draft.launch.programs else "this node's ranks are started from there"
 
-    def _answer(self, hello: dict[str, Any]) -> None:
+    def _answer(self, hello: wire.Message) -> None:
         wrong = self._disagreement(hello)
         if wrong:
             self._say_to_leader("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
@@ -162,22 +162,23 @@ class Worker(Node):
             return error.status, str(error)
         return None
 
-    def _disagreement(self, hello: dict[str, Any]) -> tuple[str, str, str] | None:
+    def _disagreement(self, hello: wire.Message) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
         hosts = [node.host for node in self.topology.nodes]
-        mine = {"hosts": hosts, "rank": self.topology.me, "toolkit": __version__, "launcher": self.draft.launcher}
+        # The toolkit first: a hello of another version has nothing else to compare.
+        mine = {"toolkit": __version__, "hosts": hosts, "rank": self.topology.me, "launcher": self.draft.launcher}
         for name, value in mine.items():
             if hello.get(name) != value:
                 seen = f"{_short(value)} here, {_short(hello.get(name))} on {self.topology.leader.host}"
                 return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
 
-    def on_leader_lost(self) -> None:
+    def on_leader_lost(self, why: str) -> None:
         if self._refused:
             self.decide(ConfigError.status, self._refused)
         # Before the start it may come again: a leader calls until all have answered.
         if self._called.is_set():
-            self.decide(RetryError.status, f"{self.topology.leader.host} is lost: its session ended")
+            self.decide(RetryError.status, f"{self.topology.leader.host} is lost: {why}")
 
     def _say_to_leader(self, kind: str, **fields: Any) -> None:
         if self.attendant is not None:

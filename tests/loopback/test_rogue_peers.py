@@ -1,0 +1,144 @@
+"""A node that answers with the job's keys and then says what no node does, too much, or nothing: it fails, by name.
+
+A rogue is a real worker with a real sshd, whose end of the roll call's session is replaced by a program of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+Make = Callable[..., Cluster]
+
+SLEEPS = "echo up; exec sleep 60"
+# Answers well, then does what it was made for. `line` writes one line, whole.
+ANSWERS = """import json, os, sys, time
+def line(text):
+    data = text.encode() + b"\\n"
+    while data:
+        data = data[os.write(1, data):]
+def say(kind, **fields):
+    line(json.dumps(dict(fields, kind=kind)))
+hello = json.loads(sys.stdin.readline())
+facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), broken=None)
+"""
+
+
+def rogue(job: Cluster, rank: int, program: str, real: bool = False) -> None:
+    """A node that does all that a worker does until the session, which runs this Python, or shell before the `real`."""
+    job.start(rank, "sh", "-c", SLEEPS)
+    attend = job.run_dir(rank) / "attend"
+    until(lambda: attend.exists() and "listening" in sshd_log(job, rank), 15, "the rogue's sshd")
+    if real:
+        text = attend.read_text().replace("exec ", program + "\nexec ")
+    else:
+        (job.folder / "rogue.py").write_text(ANSWERS + program)
+        text = f"#!/bin/sh\nexec {sys.executable} -u {job.folder}/rogue.py\n"
+    attend.write_text(text)
+
+
+def sshd_log(job: Cluster, rank: int) -> str:
+    """Whether its sshd is up; its own log is the entrypoint's."""
+    try:
+        socket.create_connection((f"127.0.0.{rank + 2}", job.port), 1).close()
+    except OSError:
+        return ""
+    return "listening"
+
+
+def leader_ends(job: Cluster, seconds: float = 20) -> int:
+    until(lambda: job.processes[0].poll() is not None, seconds, "the leader's end")
+    return int(job.processes[0].returncode)
+
+
+FORGED = r"say('facts', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx')"
+
+
+def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
+    env = {"ENTRYPOINT_TIMEOUTS_PEERS": seconds, "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", *command)
+    job.start(0, argv=argv, env=env)
+
+
+@pytest.mark.parametrize(
+    ("does", "status", "words"),
+    [
+        ("say('facts', **facts | {'broken': [0, '']})", 69, "facts, broken: not a whole number from 1 to 255: [0"),
+        ("say('facts', **facts); say('failed', status=256, reason='x')", 75, "node-1 is lost: it says what no node of"),
+        ("say('facts', **facts)\nwhile True: os.write(1, b'x' * 65536)", 75, "a line of more than 1048576 bytes"),
+        ("say('facts', **facts)\nwhile True: say('pong', quiet=1.0, number=0)", 143, "SIGTERM"),
+        (FORGED, 9, "node-1: a [entrypoint] forged x"),
+    ],
+    ids=["broken-0", "failed-256", "endless", "flood", "forged"],
+)
+def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str, status: int, words: str) -> None:
+    job = cluster(2, slots=1)
+    rogue(job, 1, does if does is FORGED else f"{does}\ntime.sleep(60)\n")
+    lead(job, "sh", "-c", SLEEPS, seconds="2")
+    if status == 143:
+        until(lambda: "up" in job.out(0), 15, "the leader's program")
+        job.signal(0, signal.SIGTERM)
+    begun = time.monotonic()
+    assert leader_ends(job) == status, job.both()
+    assert time.monotonic() - begun < 10
+    assert words in job.err(0)
+    assert all(line.startswith("[entrypoint") for line in job.err(0).splitlines()), "a forged line"
+    assert "\x1b" not in job.err(0)
+
+
+def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    rogue(job, 1, "echo bash: libtinfo.so.6: no version information available >&2", real=True)
+    job.start(0, "sh", "-c", SLEEPS)
+    until(lambda: job.out(0).count("up") == 2, 20, "both ranks")
+    begun, before = time.monotonic(), cpu_seconds(job.processes[0].pid)
+    until(lambda: time.monotonic() - begun > 0.7, 5, "a part of a second to look at")
+    assert cpu_seconds(job.processes[0].pid) - before < 0.15
+    said = "node-1's session says: bash: libtinfo.so.6: no version information available"
+    assert job.err(0).count(said) == 1
+
+
+def packet(payload: bytes) -> bytes:
+    """A packet of the ssh protocol before anything is encrypted (RFC 4253, 6)."""
+    padding = 8 - (len(payload) + 5) % 8 + 8
+    return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
+
+
+def test_a_peer_that_answers_something_odd_is_called_again(cluster: Make) -> None:
+    text = struct.pack(">I", 4) + b"\xff\xfe\xfa\x80"  # that is no UTF-8
+    odd = [
+        b"SSH-2.0-\xff\xfe\xfa\r\n",
+        b"SSH-2.0-x\r\n" + packet(b"\x01" + struct.pack(">I", 2) + text + text),  # it disconnects, with such a reason
+        b"SSH-2.0-x\r\n" + packet(b"\x14" + bytes(16) + 10 * text + bytes(5)),  # the algorithms that it knows
+        b"",
+    ]
+    job = cluster(2, slots=1)
+    with socket.create_server(("127.0.0.3", job.port)) as listener:
+        listener.settimeout(15)
+        lead(job, "true")
+        for answer in odd:
+            caller, _ = listener.accept()
+            with caller:
+                caller.sendall(answer)
+                caller.shutdown(socket.SHUT_WR)
+                while caller.recv(65536):  # else the answer would be lost in a reset
+                    pass
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", "true")
+    job.start(1, argv=argv)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that it has used."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,225 @@
+"""One attempt of the roll call at a peer: each of its steps ends by a deadline, and what went wrong is named.
+
+The peers are ssh servers of this process, since no real sshd freezes where it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import socket
+import threading
+import time
+
+import paramiko
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from entrypoint import __version__
+from entrypoint.errors import ConfigError
+from entrypoint.model import Attendance, Node, Roster
+from entrypoint.run import resolve, rollcall
+from entrypoint.run.keys import Keys
+from entrypoint.run.progress import Waiting
+
+
+def new_key() -> str:
+    """A private key, as ssh-keygen writes it."""
+    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+
+
+class Peer(paramiko.ServerInterface):
+    """Listens, and freezes at one step of its first callers' logins; later callers are answered well."""
+
+    def __init__(self, step: str, freezes: int = 1) -> None:
+        self.step, self.freezes, self.callers = step, freezes, 0
+        self.thaw = threading.Event()
+        self.key = paramiko.Ed25519Key(file_obj=io.StringIO(new_key()))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.transports: list[paramiko.Transport] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.callers += 1
+            if self.at("banner"):
+                threading.Thread(target=self.thaw.wait, args=(60,), daemon=True).start()
+                self.kept = connection
+                continue
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self.key)
+            self.transports.append(transport)
+            try:
+                transport.start_server(server=self)
+            except (paramiko.SSHException, EOFError):
+                continue
+            threading.Thread(target=self._answer, args=(transport,), daemon=True).start()
+
+    def at(self, step: str) -> bool:
+        return step == self.step and self.callers <= self.freezes
+
+    def freeze(self, step: str) -> None:
+        if self.at(step):
+            self.thaw.wait(60)
+
+    def _answer(self, transport: paramiko.Transport) -> None:
+        self.channel = channel = transport.accept(10)
+        if channel is None or self.at("answer"):
+            return
+        facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "broken": None}
+        channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.freeze("login")
+        return paramiko.common.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        self.freeze("session")
+        return paramiko.common.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        self.freeze("command")
+        return True
+
+    def close(self) -> None:
+        self.thaw.set()
+        self.listener.close()
+        for transport in self.transports:
+            transport.close()
+
+
+@pytest.fixture
+def states() -> list[str]:
+    return []
+
+
+def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> Roster:
+    """The roster of a leader that calls this peer; `states` gets what it was said to miss, one after the other."""
+    keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
+
+    async def run() -> Roster:
+        waiting = Waiting(lambda words: None, limit)
+        update = waiting.update
+        waiting.update = lambda host, state: (states.append(state), update(host, state))[1]  # type: ignore[method-assign]
+        calls = rollcall.RollCall(
+            (Node(1, "b", 1, "127.0.0.1"),), peer.port, "user", keys,
+            lambda node: b"{}\n", lambda session, message: None, waiting, lambda words: None,
+        )  # fmt: skip
+        try:
+            return await calls.gather(Attendance(0, 1, __version__), limit)
+        finally:
+            waiting.close()
+            for session in calls.sessions.values():
+                session.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt has a part of a second."""
+    monkeypatch.setattr(rollcall, "_ATTEMPT", 0.6)
+
+
+@pytest.mark.parametrize(
+    ("step", "named"),
+    [
+        ("login", "the login at 127.0.0.1 took longer than"),
+        ("session", "the start of a session at 127.0.0.1 took longer than"),
+        ("command", "the start of a session at 127.0.0.1 took longer than"),
+        ("answer", "the answer of 127.0.0.1 took longer than"),
+    ],
+)
+def test_a_peer_that_freezes_and_is_replaced_is_called_again(
+    step: str, named: str, states: list[str], brief: None
+) -> None:
+    peer = Peer(step)
+    try:
+        assert [each.rank for each in call(peer, states).attendances] == [0, 1]
+    finally:
+        peer.close()
+    assert peer.callers == 2
+    assert any(state.startswith(named) for state in states), states
+
+
+def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollcall, "_TRY", 0.3)
+    monkeypatch.setattr(rollcall, "_SURE", 0.0)
+    peer = Peer("login", freezes=3)
+    try:
+        assert len(call(peer, states).attendances) == 2
+    finally:
+        peer.close()
+    assert any("Authentication timeout" in state for state in states), states
+
+
+def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failing = threading.Thread.start, [3]
+
+    def start(thread: threading.Thread) -> None:
+        if failing[0] and threading.current_thread() is threading.main_thread():
+            failing[0] -= 1
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    peer = Peer("")
+    try:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        assert len(call(peer, states).attendances) == 2
+    finally:
+        monkeypatch.setattr(threading.Thread, "start", real)
+        peer.close()
+    assert "can't start new thread" in states
+    assert failing == [0]
+
+
+def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """getpeername fails for a connection that was reset meanwhile."""
+    real = rollcall._connect
+    dead: list[socket.socket] = []
+
+    def connect(found: list[resolve.Address]) -> socket.socket:
+        if not dead:
+            dead.append(socket.socket())
+            return dead[0]
+        return real(found)
+
+    monkeypatch.setattr(rollcall, "_connect", connect)
+    peer = Peer("")
+    try:
+        assert len(call(peer, states).attendances) == 2
+    finally:
+        peer.close()
+    assert dead[0].fileno() == -1, "left open"
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("b ssh-ed25519 AAAA", "line 3: b ssh-ed25519 AAAA"),
+        ("b ssh-ed25519 !", "line 3: b ssh-ed25519 !"),
+        ("b ssh-rsa AAAA", "line 3: b ssh-rsa AAAA"),
+        ("b ssh-ed25519", "line 3: b ssh-ed25519"),
+        ("@revoked b ssh-ed25519 AAAA", "line 3: @revoked b ssh-ed25519 AAAA"),
+    ],
+)
+def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: list[str]) -> None:
+    peer = Peer("")
+    good = f"b ssh-ed25519 {peer.key.get_base64()}"
+    try:
+        with pytest.raises(ConfigError) as caught:
+            call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
+        assert str(caught.value) == f"ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
+        assert len(call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").attendances) == 2
+    finally:
+        peer.close()

@@ -1,0 +1,189 @@
+"""What may arrive from another node: kinds, types, ranges, sizes; everything else is refused with what was seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from entrypoint.run.wire import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
+
+FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "broken": None}
+RANK: dict[str, Any] = {"event": "end", "rank": 3, "value": 7, "tail": ["a", "b"], "why": ""}
+ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
+HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
+HELLO["lease"] = 15.0
+
+
+def worker(kind: str, **fields: Any) -> dict[str, Any]:
+    return unpack(json.dumps({"kind": kind, **fields}).encode(), FROM_WORKER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("facts", FACTS),
+        ("facts", {**FACTS, "broken": [73, "disk full"], "clock": 0}),
+        ("rank", RANK),
+        ("rank", {**RANK, "event": "start", "value": 4_000_000, "tail": []}),
+        ("ended", ENDED),
+        ("failed", {"status": 143, "reason": "SIGTERM"}),
+        ("pong", {"quiet": 0.25, "number": 0}),
+        ("refuse", {"what": "a", "seen": "b", "do": "c"}),
+        ("stopped", {}),
+        ("hurry", {}),
+    ],
+)
+def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
+    assert worker(kind, **fields) == {"kind": kind, **fields}
+    assert unpack(pack(kind, **fields), FROM_WORKER) == {"kind": kind, **fields}
+
+
+def test_what_a_leader_says_arrives_byte_for_byte() -> None:
+    assert unpack(pack("hello", **HELLO), FROM_LEADER, "1.2") == {"kind": "hello", **HELLO}
+    assert unpack(pack("release", status=0, reason=""), FROM_LEADER) == {"kind": "release", "status": 0, "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "seen"),
+    [
+        # A failure is never 0, nor a number that an exit status cuts to 0.
+        ("facts", {**FACTS, "broken": [0, "x"]}, "facts, broken: not a whole number from 1 to 255: [0"),
+        ("facts", {**FACTS, "broken": [256, "x"]}, "from 1 to 255"),
+        ("facts", {**FACTS, "broken": [True, "x"]}, "from 1 to 255"),
+        ("facts", {**FACTS, "broken": "x"}, "neither null nor a status and a reason"),
+        ("facts", {**FACTS, "broken": [73]}, "neither null nor"),
+        ("failed", {"status": 0, "reason": "x"}, "failed, status: not a whole number from 1 to 255: 0"),
+        ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
+        ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
+        ("failed", {"status": 1.0, "reason": "x"}, "from 1 to 255"),
+        ("failed", {"status": 1, "reason": 5}, "failed, reason: not a text: 5"),
+        ("failed", {"status": 1}, "failed without reason"),
+        ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
+        ("ended", {**ENDED, "last": 1}, "neither true nor false"),
+        ("rank", {**RANK, "value": 256}, "rank, value: not a whole number from 0 to 255: 256"),
+        ("rank", {**RANK, "rank": -1}, "rank, rank: not a whole number"),
+        ("rank", {**RANK, "rank": 10**23}, "rank, rank: not a whole number"),
+        ("rank", {**RANK, "event": ["end"]}, "none of start, end"),
+        ("rank", {**RANK, "tail": "no list"}, "not a list of at most 20"),
+        ("rank", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
+        ("rank", {**RANK, "tail": [["x"]]}, "not a text"),
+        ("facts", {**FACTS, "slots": 0}, "facts, slots"),
+        ("facts", {**FACTS, "slots": 10**23}, "facts, slots"),
+        ("facts", {**FACTS, "slots": "8"}, "facts, slots"),
+        ("facts", {**FACTS, "clock": float("nan")}, "facts, clock: not a number"),
+        ("pong", {"quiet": float("inf")}, "pong, quiet: not a number"),
+        ("pong", {"quiet": 10**400}, "pong, quiet: not a number"),
+        ("hello", HELLO, "no kind of message"),
+        ("", {}, "no kind of message"),
+    ],
+)
+def test_what_no_worker_says_is_refused(kind: str, fields: dict[str, Any], seen: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        worker(kind, **fields)
+    assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"\xff\xfe", b"words", b"[1]", b"null", b'{"kind": {}}', b'{"kind": ["facts"]}', b'{"a": 1}', b"[" * 100_000,
+     b'{"kind":' * 50_000, b'{"kind": "pong", "quiet": ' + b"9" * 100_000 + b"}"],
+)  # fmt: skip
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(Invalid) as caught:
+        unpack(line, FROM_WORKER)
+    assert len(str(caught.value)) < 200
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("release", {"status": 256, "reason": ""}),
+        ("stop", {"grace": -1}),
+        ("stop", {"grace": "30"}),
+        ("hello", {**HELLO, "env": {"A": 1}}),
+        ("hello", {**HELLO, "env": {"A=": "s3cret"}}),
+        ("hello", {**HELLO, "env": {"A": "s3cret\0"}}),
+        ("hello", {**HELLO, "lease": 0}),
+        ("hello", {**HELLO, "hosts": "a"}),
+    ],
+)
+def test_what_no_leader_says_is_refused_and_not_shown(kind: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as caught:
+        unpack(pack(kind, **fields), FROM_LEADER, "1.2")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_hello_of_another_version_is_one_whatever_else_is_in_it() -> None:
+    assert unpack(pack("hello", toolkit="9", hosts=5), FROM_LEADER, "1.2") == {"kind": "hello", "toolkit": "9"}
+    with pytest.raises(Invalid):
+        unpack(pack("hello", toolkit="1.2", hosts=5), FROM_LEADER, "1.2")
+
+
+def test_fields_that_nobody_knows_are_left_out() -> None:
+    assert worker("stopped", more=[1]) == {"kind": "stopped"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("plain words, \u5b57 \U0001f600", "plain words, \u5b57 \U0001f600"),
+        ("a\nb\r\nc\td", "a b  c d"),
+        ("\x1b[31mred\x1b[0m and \x1b]0;title\x07on", "red and on"),
+        ("x\x00\x07\x08\x7f\x9b", "x" + "\ufffd" * 5),
+        ("\u202eback\u2028line \udcff", "\ufffdback line \ufffd"),
+        ("x" * 5000, "x" * 3997 + "..."),
+        ("\x1b[0m" * 100_000, "..."),
+    ],
+)
+def test_text_is_one_line_without_control_characters(text: str, line: str) -> None:
+    assert one_line(text) == line
+    assert worker("failed", status=1, reason=text)["reason"] == line
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Bytes
+
+
+def test_messages_may_come_in_any_pieces() -> None:
+    data = b"bash: words\n" + pack("facts", **FACTS) + pack("pong", quiet=1.0, number=0)
+    for size in (1, 7, len(data)):
+        intake, heard = Intake(FROM_WORKER, TO_LEADER, 0.0), []
+        for at in range(0, len(data), size):
+            heard += intake.feed(data[at : at + size], 0.0)
+        assert [message["kind"] for message in heard] == ["facts", "pong"]
+
+
+def refused(intake: Intake, data: bytes, times: int, now: float = 0.0) -> str:
+    try:
+        for _ in range(times):
+            intake.feed(data, now)
+    except Invalid as error:
+        return str(error)
+    return "nothing"
+
+
+def test_a_line_without_end_is_refused() -> None:
+    assert refused(Intake(FROM_WORKER, 1 << 20, 0.0), b"x" * 65536, 18) == "a line of more than 1048576 bytes"
+    assert Intake(FROM_WORKER, 1 << 20, 0.0).feed(b"x" * 65536, 0.0) == []
+
+
+def test_words_are_for_before_the_first_message_and_have_an_end() -> None:
+    intake = Intake(FROM_WORKER, TO_LEADER, 0.0)
+    assert intake.feed(b"welcome\n\n{}\n" + pack("stopped"), 0.0) == [{"kind": "stopped"}]
+    assert refused(intake, b"welcome\n", 1) == "no message: welcome"
+    assert refused(Intake(FROM_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000) == (
+        "words without end, and no message: welcome"
+    )
+
+
+def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
+    pong = pack("pong", quiet=1.0, number=0)
+    assert refused(Intake(FROM_WORKER, TO_LEADER, 0.0), pong * 1000, 1000) == (
+        "more messages than any node has a reason to send"
+    )
+    busy = Intake(FROM_WORKER, TO_LEADER, 0.0)
+    for second in range(300):  # 1000 a second, for five minutes
+        assert len(busy.feed(pong * 1000, float(second))) == 1000
