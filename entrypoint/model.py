@@ -205,6 +205,7 @@ class Launch:
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
+    keeps_ranks: bool = False  # its program starts each rank through rank.sh: which one failed is why the program did
     needs: tuple[str, ...] = ()  # programs of the launcher's own that this node must have
     ranks: int | None = None  # how many of them there will be, on all nodes
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.

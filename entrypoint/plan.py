@@ -18,6 +18,7 @@ from entrypoint.render import render
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
+OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
 _KEEPER = str(Path(__file__).resolve().parent / "run" / "keeper.py")
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
@@ -94,6 +95,8 @@ def build(
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
+    if launch.keeps_ranks:
+        files.append(_rank_script(facts, topology))
     if many:
         files += _ssh_files(spec, facts, topology, roster, launch.needs_ssh)
     return Plan(
@@ -141,6 +144,14 @@ def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar,
         File("rank.env", values, "the environment", mode=0o600, secret=True),
         File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600),
     ]
+
+
+def _rank_script(facts: Facts, topology: Topology) -> File:
+    run_dir = topology.run_dir
+    pipe = ("--pipe", OF_PROGRAM, "--linger", "apart")
+    keeper = (*_keeper(facts, run_dir, f"{OF_PROGRAM}.{{rank}}"), *pipe)
+    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
+    return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
 def kept(program: Program, number: int, facts: Facts, topology: Topology) -> tuple[str, ...]:

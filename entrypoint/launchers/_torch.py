@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_options
-from entrypoint.model import EnvVar, File, Launch, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
@@ -22,11 +22,17 @@ _RESERVED = {
     "rdzv_conf": ("RDZV_CONF", "the variable RDZV_CONF in env"),
 }
 
+# Seconds; torch counts milliseconds in 31 bits.
+_AS_LONG_AS_THE_JOB = 2_000_000
 
-def launch(spec: JobSpec, topology: Topology, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
+
+def launch(spec: JobSpec, topology: Topology, roster: Roster, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
     """The script on every node. `own` are settings that only this launcher's script has."""
+    if topology.is_leader and len(topology.nodes) > 1 and not roster.assumed:
+        # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
+        own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))
     program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
-    return Launch((program,), files=(script,), verdict="first-failure")
+    return Launch((program,), files=(script,), keeps_ranks=True, verdict="first-failure")
 
 
 def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int) -> File:
@@ -49,6 +55,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int)
         "max_restarts": spec.torch.max_restarts,
         "torch_version": spec.torch.version or "",
         "extra_args": spec.torch.extra_args,
+        "agent": render("torchrun/agent.py", {}),
         "reserved": {option: variable for option, (variable, _) in _RESERVED.items()},
     }
     return File(f"{name}.sh", render(template, context), template, mode=mode)

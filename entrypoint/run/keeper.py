@@ -3,14 +3,16 @@
 Run as a file, alone and isolated, once for each rank and each program of a node: `python keeper.py OPTIONS -- PROGRAM`
 
     --cwd      directory to start the program in
-    --run-dir  tell the entrypoint there, through the pipe `ranks`, of the program's start and end
+    --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
+    --pipe     that pipe's name; `ranks` where not given
     --number   by this number; the MPI rank's where not given
-    --linger   yes: after the program's end, stay for what it left running until that closes its output
+    --linger   yes: after the program's end, stay for what it left running until that closes its output; apart: end, and
+               have another process stay
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
     --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
     --said     file to touch when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
-    --label    begin every line that the program prints with this
+    --label    begin every line that the program prints with this; `${rank}` in it is the MPI rank, or the number
     --log      file that gets what the program prints, too
 
 Its status is the program's, 128+n where signal n ended it, 126 or 127 where it could not be started. It starts in a few
@@ -81,10 +83,11 @@ class Stream:
     def _labelled(self, line: bytes) -> bytes:
         return self._label + (line if line.endswith(b"\r") else line + b"\n")
 
-    def drain(self) -> None:
-        """Pass on all that is there; what the program left running may hold the stream open."""
-        while self.read():
+    def drain(self) -> bool:
+        """Pass on all that is there. False where what the program left running holds the stream open."""
+        while data := self.read():
             pass
+        return data == b""
 
     def close(self) -> None:
         """Pass on what is left without a line end."""
@@ -112,7 +115,7 @@ def main(argv: list[str]) -> int:
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
-    pipe = _entrypoint(options["--run-dir"]) if "--run-dir" in options else -1
+    pipe = _entrypoint(options["--run-dir"], options.get("--pipe", "ranks")) if "--run-dir" in options else -1
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
     if python_set_locale():
@@ -121,12 +124,14 @@ def main(argv: list[str]) -> int:
         _load(options["--env"])
     _write(pipe, f"start {rank} {os.getpid()}\n".encode())
     tail = bytearray()
+    options["--label"] = options.get("--label", "").replace("${rank}", rank)
     status, streams = _run(program, options, [tail], pipe)
-    for stream in streams:
-        stream.drain()
+    open_still = [stream for stream in streams if not stream.drain()]
     if status and "--tail" in options:
         _save(options["--tail"].replace("{rank}", rank), tail)
     _write(pipe, f"end {rank} {status}\n".encode())
+    if options.get("--linger") == "apart" and open_still and os.fork():
+        return status
     if "--linger" in options:
         _pass_on(streams, pipe)
     for stream in streams:
@@ -134,10 +139,10 @@ def main(argv: list[str]) -> int:
     return status
 
 
-def _entrypoint(run_dir: str) -> int:
+def _entrypoint(run_dir: str, name: str) -> int:
     """The pipe to the entrypoint, whose death is an error on it, since nobody else reads it; -1 where it is gone."""
     try:
-        return os.open(os.path.join(run_dir, "ranks"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.open(os.path.join(run_dir, name), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == _ENXIO:
             os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
@@ -179,7 +184,7 @@ def _save(file: str, tail: bytearray) -> None:
 
 def _run(program: list[str], options: dict[str, str], copies: list[bytearray], pipe: int) -> tuple[int, list[Stream]]:
     """The program's status, and its streams, which what it left running may still write to."""
-    label = os.fsencode(options.get("--label", ""))
+    label = os.fsencode(options["--label"])
     log = None
     if "--log" in options:
         log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)

@@ -15,7 +15,7 @@ from typing import Any
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
-from entrypoint.plan import build, environment, kept
+from entrypoint.plan import OF_PROGRAM, build, environment, kept
 from entrypoint.run import keys as job_keys
 from entrypoint.run import process, rank_table, stacks, wire
 from entrypoint.run.attend import Attendant
@@ -25,7 +25,7 @@ from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
 from entrypoint.run.sshd import Sshd
-from entrypoint.verdict import End
+from entrypoint.verdict import End, Ends
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
@@ -69,6 +69,8 @@ class Node:
         self.run_dir = RunDir(topology.run_dir)
         self.memory = Memory.watch()
         self.ranks = Ranks(self.run_dir, self._on_report)
+        self.program_ranks = Ranks(self.run_dir, self._on_program_rank, OF_PROGRAM)
+        self._failed_ranks: list[End] = []  # since a program last started its ranks
         self.attendant: Attendant | None = None
         self.sshd: Sshd | None = None
         self.keys: job_keys.Keys | None = None
@@ -227,16 +229,33 @@ class Node:
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
-        tail = last_lines(self.run_dir.path / f"tail.{number}") if event == "end" and value else ()
-        why = (value == 128 + signal.SIGKILL and self.memory.oom_killed()) or ""
+        tail, why = self._last_words(f"tail.{number}", event, value)
         if self.draft.launch.wraps_ranks:
             self.on_rank(event, number, value, tail, why)
         elif event == "end":
             self._ended(number, value, why=why, tail=tail)
 
+    def _on_program_rank(self, event: str, rank: int, value: int) -> None:
+        """A rank that a program of this node started: its failure is why the program fails, or starts all again."""
+        if event == "start":
+            self._failed_ranks.clear()
+        elif value:
+            what = f"rank {rank}"
+            tail, why = self._last_words(f"tail.{OF_PROGRAM}.{rank}", event, value)
+            self._failed_ranks.append(End(value, what, process.ended(what, value, why), tail))
+
+    def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
+        """The last lines of what ended, where it failed, and why, where that is known."""
+        tail = last_lines(self.run_dir.path / file) if event == "end" and value else ()
+        return tail, (value == 128 + signal.SIGKILL and self.memory.oom_killed()) or ""
+
     def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
         what = self._running.pop(number)
-        self.on_program_end(End(status, what, reason or process.ended(what, status, why), tail), not self._running)
+        end = End(status, what, reason or process.ended(what, status, why), tail)
+        self.program_ranks.read()  # what they told before may still lie there
+        if status:
+            end = Ends(failures=[*self._failed_ranks, end]).cause() or end
+        self.on_program_end(end, not self._running)
 
     def on_program_end(self, end: End, last: bool) -> None:
         """A program of this node ended; `last` where no other runs any more."""
@@ -286,8 +305,8 @@ class Node:
 
     async def show_stacks(self, limit: float = 10.0) -> None:
         """Show what each program of this node is doing, within `limit` seconds."""
-        alive = self.ranks.alive
-        names = {} if self.draft.launch.wraps_ranks else self._running
+        alive = self.program_ranks.alive or self.ranks.alive
+        names = {} if self.draft.launch.wraps_ranks or self.program_ranks.alive else self._running
         programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
         await stacks.show(programs, self.facts.env.get("PATH", ""), limit, self.say)
 
@@ -308,5 +327,6 @@ class Node:
         for program in self._started:
             await program.wait()
         self.ranks.close()
+        self.program_ranks.close()
         self._reaper.close()
         self.run_dir.close()

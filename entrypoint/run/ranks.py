@@ -21,17 +21,18 @@ Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and 
 class Ranks:
     """Listens on the pipe and keeps the ranks that are alive."""
 
-    def __init__(self, run_dir: RunDir, report: Report) -> None:
+    def __init__(self, run_dir: RunDir, report: Report, pipe: str = "ranks") -> None:
         self._run_dir, self._report = run_dir, report
-        self._pipe = run_dir.pipe("ranks")
+        self._pipe = run_dir.pipe(pipe)
         self._alive: dict[int, int] = {}  # rank -> pid of its wrapper
         self._watches: dict[int, int] = {}  # rank -> pidfd
         self._buffer = b""
         self._gone = asyncio.Event()
         self._gone.set()
-        asyncio.get_running_loop().add_reader(self._pipe, self._read)
+        asyncio.get_running_loop().add_reader(self._pipe, self.read)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Hear what the wrappers have written."""
         with contextlib.suppress(BlockingIOError):
             self._buffer += os.read(self._pipe, 65536)
         *lines, self._buffer = self._buffer.split(b"\n")
@@ -62,7 +63,7 @@ class Ranks:
             asyncio.get_running_loop().add_reader(fd, self._died, rank)
 
     def _died(self, rank: int) -> None:
-        self._read()  # its last line may still lie in the pipe
+        self.read()  # its last line may still lie in the pipe
         if self._forget(rank) is not None:
             self._report("end", rank, 128 + signal.SIGKILL)
 
@@ -78,7 +79,7 @@ class Ranks:
 
     def catch_up(self) -> None:
         """Hear at once what lies in the pipe."""
-        self._read()
+        self.read()
 
     @property
     def alive(self) -> Mapping[int, int]:

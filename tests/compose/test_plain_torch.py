@@ -105,7 +105,7 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
     saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     box = docker("run", "-d", "-v", f"{scripts}:/job:ro", plain, "bash", "/job/torchrun.sh", "sh", "-c", saves).strip()
     try:
-        until(lambda: "] up\n" in logs(box), 30, "the program is up")
+        until(lambda: "up\n" in logs(box), 30, "the program is up")
         docker("stop", "--time", "60", box)
         assert exit_code(box) == 143, logs(box)
         assert "saved" in logs(box)

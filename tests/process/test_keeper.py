@@ -163,3 +163,25 @@ def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path)
     got = dict(pair.split(b"=", 1) for pair in done.stdout.split(b"\0") if pair)
     got.pop(b"PATH")
     assert got == {b"A": b"file", b"B": b"mpirun's -x", b"a.b": b"odd\nname", b"C": b"\xff"}
+
+
+def test_what_a_program_leaves_running_prints_on_when_its_keeper_has_ended(tmp_path: Path) -> None:
+    program = "(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3"
+    keep = subprocess.Popen(
+        [*KEEP, "--linger", "apart", "--", "sh", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    assert keep.wait(timeout=20) == 3  # while what it left is still there
+    (tmp_path / "go").touch()
+    assert keep.stdout
+    with keep.stdout as out:
+        assert out.read() == b"early\nlate\n"
+
+
+def test_a_label_with_the_rank_and_another_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "others")
+    pipe = os.open(tmp_path / "others", os.O_RDWR | os.O_NONBLOCK)
+    words = ("--run-dir", str(tmp_path), "--pipe", "others", "--number", "3", "--label", "[rank ${rank}] ")
+    assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
+    said = [line.split()[:2] for line in os.read(pipe, 4096).splitlines()]
+    assert said == [[b"start", b"3"], [b"end", b"3"]]
+    os.close(pipe)

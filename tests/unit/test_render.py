@@ -115,11 +115,12 @@ def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     context = {
         "origin": text, "hosts": ["m", text], "slots": 1, "job": text, "port": 1, "node_addr": True, "reserved": {},
         "rdzv_backend": "c10d", "rdzv_timeout": 1, "max_restarts": 0, "torch_version": "2.13", "extra_args": [text],
+        "agent": text,
     }  # fmt: skip
     recorder = folder / "recorder"
     recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
     recorder.chmod(0o700)
-    env = {"PATH": os.environ["PATH"], "NODE_RANK": "1", "PYTHON": str(recorder), "HOSTNAME": "h"}
+    env = {"PATH": os.environ["PATH"], "NODE_RANK": "1", "PYTHON": str(recorder), "HOSTNAME": "h", "LOG_DIR": "/l"}
     word = os.fsencode(text)
     for name, wanted in (("torchrun", [b"--rdzv_id=" + word, b"--local_addr=" + word, word]), ("torchlaunch", [word])):
         script = folder / f"{name}.sh"

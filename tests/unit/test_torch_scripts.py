@@ -1,7 +1,7 @@
 """torchrun.sh and torchlaunch.sh, run as they are: what they hand to torch, and that real processes of torch meet.
 
-Most tests put a recorder in the place of Python. Those marked by `torch_python` run the real torch of the interpreter
-that ENTRYPOINT_TEST_TORCH_PYTHON names.
+Here a recorder stands in the place of Python, or a module in that of torch. With the real one:
+tests/loopback/test_torch.py and, in the image, tests/compose/test_torch.py and test_plain_torch.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +22,7 @@ from entrypoint import spec as specs
 from entrypoint.errors import SpecError
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers import torchlaunch, torchrun
-from entrypoint.model import Device, Launch, Node, Roster, Topology
+from entrypoint.model import Attendance, Device, Launch, Node, Roster, Topology
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Roster(())
@@ -39,7 +39,9 @@ if sys.argv[1] != "-c":
 elif len(sys.argv) == 3:
     print(os.environ["FAKE_TORCH"])
 else:
-    print(json.dumps({{"argv": [sys.argv[1], *sys.argv[3:]], "env": dict(os.environ), "python": sys.argv[0]}}))
+    own = dict(zip(["scratch", "node_rank", "exit_barrier", "name"], sys.argv[3:7], strict=True))
+    argv = [word for word in sys.argv[7:] if word != "--log_dir=" + own["scratch"]]
+    print(json.dumps({{"argv": ["-c", *argv], "own": own, "env": dict(os.environ), "python": sys.argv[0]}}))
 """
 
 
@@ -56,7 +58,8 @@ def job(text: str = "", env: Mapping[str, str] | None = None) -> JobSpec:
 class Recorded:
     status: int
     error: str
-    argv: list[str]
+    argv: list[str]  # less torch's folder, where the script made one up
+    own: dict[str, str]  # what is not torch's
     env: dict[str, str]
     python: str
 
@@ -73,7 +76,7 @@ class Bench:
     """A folder with both scripts in it, and a recorder that stands for Python."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.temporary = folder, folder / "tmp"
         self.python = folder / "recorder"
         self.python.write_text(RECORDER.format(python=sys.executable))
         self.python.chmod(0o755)
@@ -85,12 +88,14 @@ class Bench:
                 (self.folder / file.name).write_text(file.text)
 
     def run(self, *words: str, script: str = "torchrun", torch: str = "2.13.0", **env: str) -> Recorded:
-        base = {"PATH": os.environ["PATH"], "HOSTNAME": "w-0.example", "PYTHON": str(self.python), "FAKE_TORCH": torch}
+        self.temporary.mkdir(exist_ok=True)
+        base = {"PATH": os.environ["PATH"], "HOSTNAME": "w-0.example", "TMPDIR": str(self.temporary)}
+        base |= {"PYTHON": str(self.python), "FAKE_TORCH": torch}
         done = subprocess.run(
             ["bash", f"{self.folder}/{script}.sh", *(words or ("train.py",))],
             env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-        got = json.loads(done.stdout) if done.stdout else {"argv": [], "env": {}, "python": ""}
+        got = json.loads(done.stdout) if done.stdout else {"argv": [], "own": {}, "env": {}, "python": ""}
         return Recorded(done.returncode, done.stderr, **got)
 
 
@@ -108,7 +113,7 @@ def test_torchrun_by_itself(bench: Bench) -> None:
         *("-c", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=2", "--rdzv_id=job-7"),
         *("--rdzv_backend=c10d", "--rdzv_endpoint=w-0:6060"),
         "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600",
-        *("--local_addr=w-0", "--max_restarts=0", "--tee=3", "--", "train.py", "--epochs", "5"),
+        *("--local_addr=w-0", "--max_restarts=0", "--", "train.py", "--epochs", "5"),
     ]
 
 
@@ -151,7 +156,7 @@ def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
     options = bench.run(torch="2.13.0").options
     assert options[5:] == [
         *("--rdzv_backend=static", "--master_addr=w-0", "--master_port=6060", "--node_rank=0"),
-        *("--rdzv_conf=timeout=600", "--max_restarts=0", "--tee=3"),
+        *("--rdzv_conf=timeout=600", "--max_restarts=0"),
     ]
     assert "--rdzv_backend=c10d" in bench.run(TORCH_VERSION="2.13").options
 
@@ -195,7 +200,7 @@ def test_every_setting_has_a_variable(bench: Bench, tmp_path: Path) -> None:
         *("--nnodes=3", "--nproc_per_node=4", "--rdzv_id=run-9"),
         *("--rdzv_backend=c10d", "--rdzv_endpoint=[fd00::1]:7000"),
         *("--rdzv_conf=is_host=0,join_timeout=50,read_timeout=50,last_call_timeout=9", "--local_addr=fd00::2"),
-        *("--max_restarts=2", "--tee=3", "--log_dir=/l", "--role", "trainer", "--tee", "0"),
+        *("--max_restarts=2", "--log_dir=/l", "--role", "trainer", "--tee", "0"),
     ]
 
 
@@ -383,6 +388,7 @@ def test_plan_of_a_node() -> None:
         "MAX_RESTARTS": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "32",
     }
+    assert launch.keeps_ranks
     assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
 
 
@@ -425,7 +431,7 @@ def test_every_variable_of_torch_s_is_a_setting(bench: Bench) -> None:
     env = {"MASTER_PORT": "7070", "MAX_RESTARTS": "5", "RDZV_BACKEND": "static", "TORCH_VERSION": "2.13.0+cu130"}
     launch = torchrun.plan(job("torch: {max_restarts: 1, rdzv_backend: c10d}", env), topology(), NOBODY)
     assert settings(launch).items() >= env.items()
-    options = bench.run(**settings(launch)).options
+    options = bench.run(ENTRYPOINT_RUN_DIR="/run/x", **settings(launch)).options
     assert {"--master_port=7070", "--max_restarts=5", "--rdzv_backend=static"} <= set(options)
     assert settings(torchrun.plan(job("", {"PET_MAX_RESTARTS": "4"}), topology(), NOBODY))["MAX_RESTARTS"] == "4"
 
@@ -438,6 +444,72 @@ def test_the_spec_s_own_variables_stay() -> None:
 def test_every_node_gets_the_same_script() -> None:
     texts = {torchrun.plan(job(), topology(me=me), NOBODY).files[0].text for me in (0, 1)}
     assert len(texts) == 1
+
+
+def as_launched(bench: Bench, *words: str, script: str = "torchrun", **env: str) -> Recorded:
+    """As the entrypoint starts the script, with a run directory whose name torch would expand."""
+    return bench.run(*words, script=script, ENTRYPOINT_STAGE="launch", ENTRYPOINT_RUN_DIR="/run/$x", **env)
+
+
+@pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
+def test_every_process_starts_through_the_node_s_own_script(bench: Bench, script: str) -> None:
+    kept = ("sh", "/run/$$x/rank.sh", "")
+    python = str(bench.python)
+    for words, program in (
+        (("train.py", "$HOME"), (python, "-u", "train.py", "$$HOME")),
+        (("-m", "pkg.train"), (python, "-u", "-m", "pkg.train")),
+        (("cat", "$HOME"), ("cat", "$$HOME")),
+    ):
+        got = as_launched(bench, *words, script=script)
+        assert got.argv[-len(kept) - len(program) - 3 :] == [
+            *("--log_dir=/run/$x/torch", "--no_python", "--", *kept, *program)
+        ]
+        assert got.own == {
+            "scratch": "",
+            "node_rank": "0",
+            "exit_barrier": "",
+            "name": words[-1 if words[0] == "-m" else 0],
+        }
+        assert "ENTRYPOINT_STAGE" not in got.env
+    assert as_launched(bench, "train.py", script=script, PYTHON_EXEC="/other").program[3] == "/other"
+
+
+def test_options_of_torch_s_own_for_what_to_run_are_torch_s_to_follow(bench: Bench) -> None:
+    for words in ("-m", "--module", "--no-python", "--run_path"):
+        got = as_launched(bench, "train.py", TORCHRUN_EXTRA_ARGS=words)
+        assert got.argv[-3:] == [words, "--", "train.py"]
+    assert as_launched(bench, "train.py", PET_MODULE="1").program == ["train.py"]
+
+
+def test_the_local_rank_as_an_argument_of_a_kept_process(bench: Bench) -> None:
+    for torch, option in (("1.13.1", "--local_rank=${local_rank}"), ("2.13.0", "--local-rank=${local_rank}")):
+        got = as_launched(bench, "train.py", "x", script="torchlaunch", torch=torch, TORCHLAUNCH_USE_ENV="0")
+        assert got.program[-3:] == ["train.py", option, "x"]
+        assert option.replace("local", "use").partition("_rank")[0] not in got.options
+
+
+def test_lines_begin_with_node_and_rank_where_asked(bench: Bench) -> None:
+    """Without a copy of what is printed, which torch's own --tee makes."""
+    got = as_launched(bench, "train.py", PET_TEE="3")
+    assert got.program[:3] == ["sh", "/run/$$x/rank.sh", "[worker-0 rank ${rank}] "]
+    assert "PET_TEE" not in got.env
+    assert as_launched(bench, "train.py", PET_TEE="0").program[2] == ""
+    own = as_launched(bench, "train.py", PET_TEE="1", TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="${local_rank}:")
+    assert own.program[2] == "${local_rank}:"
+
+
+def test_how_long_the_first_node_s_launcher_stays() -> None:
+    """It holds the store of all; where nothing is heard of the others, its wait has to end by itself."""
+    heard = Roster(tuple(Attendance(rank, 2, "1") for rank in range(2)))
+    barrier = {"EXIT_BARRIER": "2000000"}
+    for launcher in (torchrun, torchlaunch):
+        assert settings(launcher.plan(job(), topology(), heard)).items() >= barrier.items()
+        for at, roster in (
+            (topology(me=1), heard),
+            (topology(), replace(heard, assumed=True)),
+            (topology(["w"]), heard),
+        ):
+            assert "EXIT_BARRIER" not in settings(launcher.plan(job(), at, roster))
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -523,3 +595,4 @@ def test_the_program_s_own_status(bench: Bench, script: str, ending: str, status
     )
     got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
     assert (got.status, said in got.error) == (status, True), got.error
+    assert list(bench.temporary.iterdir()) == []

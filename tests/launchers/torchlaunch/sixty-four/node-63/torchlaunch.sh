@@ -21,6 +21,9 @@ whole() { # name, value
   case $2 in '' | *[!0-9]*) fail 78 "$1 is not a whole number" "'$2'" "set $1" ;; esac
 }
 
+stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this
+unset ENTRYPOINT_STAGE
+
 # Where the job runs. On ModelArts its variables know better than whoever rendered this.
 hosts=(
   10.0.0.1
@@ -148,12 +151,6 @@ case ${1##*/} in
   *.py) ;;
   *) if type -P -- "$1" >/dev/null; then form=(--no_python); fi ;;
 esac
-# torch expands $ in every word it hands to a process, which a doubled $ survives; it leaves the program's name alone.
-dollars='$$'
-name=${program[0]:-}
-program=("${program[@]//\$/$dollars}")
-if [ "${form[*]}" = --no_python ]; then program[0]=$name; fi
-
 # The spelling of some options depends on torch's version; its metadata tell it without the second an import takes.
 TORCH_VERSION=${TORCH_VERSION:-''}
 if [ -z "$TORCH_VERSION" ]; then
@@ -206,18 +203,39 @@ for pair in "${reserved[@]}"; do
   unset "PET_${name^^}"
 done
 
-# Alone, torch's launchers end with 1 whatever a program ended with. This ends with the status of the first program that
-# failed on this node, 128+n for one that signal n ended; PyTorch's own report is printed all the same.
-# And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is gone, or look up their own name
-# in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
-keep_status='
-import os, runpy, signal, sys, threading, time, traceback
+# What runs torch's launcher: its own text says why.
+agent='"""Runs a launcher of torch'"'"'s, torch.distributed.run or .launch; torchrun.sh and torchlaunch.sh carry this text.
+
+Alone, they end with 1 whatever a program ended with. This ends with the status of the first program that failed on this
+node, 128+n for one that signal n ended; their own report is printed all the same.
+And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is gone, or look up their own
+name in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
+
+    python -c TEXT SCRATCH NODE_RANK EXIT_BARRIER NAME MODULE OPTION ...
+
+SCRATCH: folder to remove at the end, or "". EXIT_BARRIER: seconds that the launcher, whose programs have all ended
+well, waits for those of the other nodes, or "" for its own 300. NAME: what its report calls the program, or "" for what
+it runs. Python 3.7 may run it.
+"""
+
+import functools
+import os
+import runpy
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
 from contextlib import suppress
 
 heard, set_handler = threading.Event(), signal.signal
 woken, waker = os.pipe()
 os.set_blocking(waker, False)
 signal.set_wakeup_fd(waker)
+scratch, node_rank, exit_barrier, program = sys.argv[1:5]
+del sys.argv[:5]
+agents = []  # of torch'"'"'s, whose programs have all ended well
 
 
 def noting(number, handler):
@@ -234,10 +252,10 @@ def ranks():
     """Our children that have not ended. What ends while it is looked at has no file any more."""
     found = []
     for task in os.listdir("/proc/self/task"):
-        with suppress(OSError), open("/proc/self/task/" + task + "/children") as file:
+        with suppress(OSError), open(f"/proc/self/task/{task}/children") as file:
             found += map(int, file.read().split())
     for pid in found:
-        with suppress(OSError), open("/proc/%d/stat" % pid) as stat:
+        with suppress(OSError), open(f"/proc/{pid}/stat") as stat:
             if stat.read().rpartition(")")[2].split()[0] != "Z":
                 yield pid
 
@@ -253,36 +271,131 @@ def stand_in():
     while list(ranks()):
         time.sleep(0.1)
     time.sleep(1)
-    os._exit(128 + signal.SIGTERM)
+    leave(128 + signal.SIGTERM)
+
+
+def leave(status):
+    """End at once: taking a Python with torch in it apart takes long."""
+    tidy()
+    os._exit(status)
+
+
+def tidy():
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def watch_agents():
+    """Have torch'"'"'s agent wait as long as was asked, for which it has no option, and remember it."""
+    try:
+        from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+    except ImportError:
+        return
+    if exit_barrier:
+        Agent.__init__ = functools.partialmethod(Agent.__init__, exit_barrier_timeout=float(exit_barrier))
+    wait = Agent._exit_barrier
+
+    def waiting(agent):
+        agents.append(agent)
+        wait(agent)
+
+    Agent._exit_barrier = waiting
+
+
+def part():
+    """The store of all nodes goes with the launcher on the first one: it stays until the others ask no more."""
+    for agent in agents:
+        with suppress(Exception):
+            others, deadline = agent._worker_group.group_world_size - 1, time.monotonic() + 5
+            if node_rank != "0":
+                agent._store.add("parted", 1)
+            while node_rank == "0" and agent._store.add("parted", 0) < others and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 signal.signal = noting
 threading.Thread(target=stand_in, daemon=True).start()
 code = 0
-del sys.argv[0]
 try:
+    watch_agents()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    part()
+except SystemExit:  # options that it does not take
+    tidy()
+    raise
 except Exception as error:
+    code = 1
     if hasattr(error, "sigval"):  # of SIGTERM it has said all there is to say
         code = 128 + error.sigval
     elif hasattr(error, "get_first_failure"):
+        if program:
+            error.name = program
+            error.args = (error.format_msg(),)
         traceback.print_exc()
         code = error.get_first_failure()[1].exitcode
         code = code if code > 0 else 128 - code
     else:
-        raise
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(code)  # taking a Python with torch in it apart takes long'
+        traceback.print_exc()
+with suppress(OSError, ValueError):
+    sys.stdout.flush()
+    sys.stderr.flush()
+leave(code)
+'
 
-line=("$PYTHON" -c "$keep_status" torch.distributed.launch --nnodes="$NNODES" --node_rank="$NODE_RANK" --nproc_per_node="$NPROC_PER_NODE")
-line+=(--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT")
-# Without the option every torch so far adds the local rank to the program's arguments.
-if [ "${TORCHLAUNCH_USE_ENV:-1}" != 0 ]; then
-  if [ "$torch" -ge 200 ]; then line+=(--use-env); else line+=(--use_env); fi
-elif [ "${form[*]}" = --no_python ]; then
-  fail 64 "only a Python script can be given its local rank" "$1 with TORCHLAUNCH_USE_ENV=0" "unset TORCHLAUNCH_USE_ENV"
+# Lines on the console that name the node and the rank, for who asks for them; before 2.2 torch only knows a prefix of its
+# own, with the local rank.
+prefix="[worker-$NODE_RANK rank \${rank}] "
+export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=${TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE:-$prefix}
+
+# Without a folder torch makes one in /tmp at each start, and leaves it.
+LOG_DIR=${LOG_DIR:-${PET_LOG_DIR:-}}
+scratch=
+if [ -z "$LOG_DIR" ]; then
+  if [ -n "$stage" ]; then LOG_DIR=$ENTRYPOINT_RUN_DIR/torch; else LOG_DIR=$(mktemp -d) scratch=$LOG_DIR; fi
 fi
 
-unset ENTRYPOINT_STAGE
-exec "${line[@]}" "${extra[@]}" "${form[@]}" -- "${program[@]}"
+# Under the entrypoint each process starts through what tells it of its start and end; by hand, and where torch's own
+# options say what to run, as torch does it.
+kept=$stage${PET_MODULE:-}${PET_NO_PYTHON:-}${PET_RUN_PATH:-}
+for word in "${extra[@]}"; do
+  case $word in -m | --mod* | --no[-_]py* | --run[-_]p*) kept=no ;; esac
+done
+if [ "$kept" != launch ]; then kept=; fi
+
+# start MODULE OPTION ...: become torch's launcher. `rank_option` has each process get its local rank by that option.
+rank_option=
+start() {
+  # torch expands $ in every word it hands to a process, which a doubled $ survives; it leaves the program's name alone.
+  local dollars='$$' name='' tag='' words
+  words=("${program[@]//\$/$dollars}")
+  if [ -n "$rank_option" ]; then words=("${words[0]}" "$rank_option=\${local_rank}" "${words[@]:1}"); fi
+  if [ -n "$kept" ]; then
+    local python=${PYTHON_EXEC:-$PYTHON} run_dir=$ENTRYPOINT_RUN_DIR
+    case ${form[*]} in
+      --module) words=("${python//\$/$dollars}" -u -m "${words[@]}") ;;
+      '') words=("${python//\$/$dollars}" -u "${words[@]}") ;;
+    esac
+    form=(--no_python) name=${program[0]}
+    if [ "${PET_TEE:-0}" != 0 ]; then tag=$TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; fi
+    unset PET_TEE
+    words=(sh "${run_dir//\$/$dollars}/rank.sh" "$tag" "${words[@]}")
+  elif [ "${form[*]}" = --no_python ]; then
+    words[0]=${program[0]}
+  fi
+  line=("$PYTHON" -c "$agent" "$scratch" "$NODE_RANK" "${EXIT_BARRIER:-}" "$name" "$@" --log_dir="$LOG_DIR")
+  exec "${line[@]}" "${extra[@]}" "${form[@]}" -- "${words[@]}"
+}
+
+line=(torch.distributed.launch --nnodes="$NNODES" --node_rank="$NODE_RANK" --nproc_per_node="$NPROC_PER_NODE")
+line+=(--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT")
+# Without the option every torch so far adds the local rank to the program's arguments.
+if [ "$torch" -ge 200 ]; then use_env=--use-env option=--local-rank; else use_env=--use_env option=--local_rank; fi
+if [ "${TORCHLAUNCH_USE_ENV:-1}" != 0 ]; then
+  line+=("$use_env")
+elif [ "${form[*]}" = --no_python ]; then
+  fail 64 "only a Python script can be given its local rank" "$1 with TORCHLAUNCH_USE_ENV=0" "unset TORCHLAUNCH_USE_ENV"
+elif [ -n "$kept" ]; then
+  line+=("$use_env") rank_option=$option
+fi
+
+start "${line[@]}"

@@ -1,0 +1,211 @@
+"""The launchers of torch on nodes of this machine: what the entrypoint makes of them.
+
+The quick tests have a module in the place of torch that starts processes as torch does. The others run the real one of
+the Python that ENTRYPOINT_TEST_TORCH_PYTHON names; what has to hold in the image is in tests/compose/test_torch.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, free_port
+
+PYTHON = os.environ.get("ENTRYPOINT_TEST_TORCH_PYTHON", "")
+REAL = pytest.mark.skipif(not PYTHON, reason="ENTRYPOINT_TEST_TORCH_PYTHON names no Python with torch")
+LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
+Make = Callable[..., Cluster]
+
+
+def start(job: Cluster, launcher: str, *program: str, python: str = PYTHON, **more: str) -> None:
+    port = str(free_port())
+    for rank in reversed(range(job.nodes)):
+        temporary = job.folder / f"tmp-{rank}"
+        temporary.mkdir()
+        env = {
+            "PYTHON": python,
+            "ENTRYPOINT_TORCH_PORT": port,
+            "TMPDIR": str(temporary),
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
+        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *program)
+        job.start(rank, argv=argv, env=env)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# A module that stands for torch
+
+
+STANDS_IN = """
+import os, signal, subprocess, sys
+from string import Template
+from types import SimpleNamespace
+
+
+class ChildFailedError(Exception):
+    def __init__(self, failures):
+        self.name, self.failures = "what torch ran", failures
+        super().__init__(self.format_msg())
+
+    def format_msg(self):
+        return self.name + " FAILED"
+
+    def get_first_failure(self):
+        return min(self.failures.items())  # as torch finds it where several fail within a tenth of a second
+
+
+program, node = sys.argv[sys.argv.index("--") + 1 :], int(os.environ["NODE"])
+for attempt in range(1 + int(os.environ.get("RESTARTS", "0"))):
+    ranks = {}
+    for rank in range(2 * node, 2 * node + 2):
+        env = {**os.environ, "RANK": str(rank), "ATTEMPT": str(attempt)}
+        words = [program[0], *(Template(word).safe_substitute(local_rank=rank % 2) for word in program[1:])]
+        ranks[rank] = subprocess.Popen(words, env=env, start_new_session=True)
+    if "ITSELF" in os.environ:  # its own failure, such as that of its store
+        open("itself").read()  # until the ranks are there
+        for process in ranks.values():
+            os.killpg(process.pid, signal.SIGTERM)
+    ends = {rank: process.wait() for rank, process in ranks.items()}
+    if "ITSELF" in os.environ:
+        raise ConnectionError("the store")
+    failed = {rank: SimpleNamespace(exitcode=status) for rank, status in ends.items() if status}
+    if not failed:
+        break
+else:
+    raise ChildFailedError(failed)
+"""
+
+
+def stand_in(job: Cluster, program: str, **more: str) -> None:
+    package = job.folder / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "run.py").write_text(STANDS_IN)
+    start(job, "torchrun", "sh", "-c", program, python=sys.executable, ENTRYPOINT_TORCH_VERSION="2.13", **more)
+
+
+def ours(job: Cluster, rank: int = 0) -> list[str]:
+    """What the entrypoint itself said."""
+    return re.findall(r"^\[entrypoint[^]]*\] (.*)", job.err(rank), re.M)
+
+
+def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
+    job = cluster(2)
+    fails = "for line in $(seq 30); do echo line $line; done; exit 7"
+    # Rank 2 loses its peer, and its end is the one that torch would take for the first.
+    stand_in(job, f"case $RANK in 3) {fails} ;; 2) sleep 0.3; echo lost; exit 1 ;; esac; exec sleep 300")
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+    said = ours(job)
+    at = said.index("last 20 lines of rank 3 on node-1:")
+    assert said[at + 1 : at + 21] == [f"  | line {line}" for line in range(11, 31)], job.both()
+    assert said[-1] == "rank 3 exited with 7 on node-1; exit 7"
+    assert "ChildFailedError: sh FAILED" in job.err(1), job.both()
+    assert job.survivors() == []
+
+
+def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make) -> None:
+    job = cluster(1)
+    os.mkfifo(job.folder / "itself")
+    stand_in(job, "[ $RANK = 0 ] || : >itself; exec sleep 300", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
+    assert job.ends() == {0: 1}, job.both()
+    assert ours(job)[-1] == "torchrun exited with 1; exit 1", job.both()
+
+
+@pytest.mark.parametrize(("again", "status"), [("exit 0", 0), ("[ $RANK = 1 ] || exit 0; exit 9", 9)])
+def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, status: int) -> None:
+    job = cluster(1)
+    stand_in(job, f"[ $ATTEMPT = 1 ] || exit 7; {again}", RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
+    assert job.ends() == {0: status}, job.both()
+    assert ours(job) == (["rank 1 exited with 9; exit 9"] if status else []), job.both()
+
+
+def test_lines_that_name_node_and_rank(cluster: Make) -> None:
+    job = cluster(1)
+    stand_in(job, r"printf 'a\nb'; echo c >&2", PET_TEE="3", ENTRYPOINT_HOSTS="node-0")
+    assert job.ends() == {0: 0}, job.both()
+    lines = sorted(job.out().splitlines() + [line for line in job.err().splitlines() if " rank " in line])
+    assert lines == [f"[worker-0 rank {rank}] {text}" for rank in range(2) for text in "abc"]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The real one
+
+
+# Bytes that are not UTF-8, a progress bar, a line without an end; on stderr as well.
+AWKWARD = r"""
+import os, sys
+for stream in sys.stdout, sys.stderr:
+    stream.buffer.write(b"one\r two\r\n\xff\x00 " + os.environ["RANK"].encode() + b" no end")
+    stream.buffer.flush()
+"""
+PRINTED = b"one\r two\r\n\xff\x00 %d no end"
+
+
+@REAL
+@LAUNCHERS
+def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(cluster: Make, launcher: str) -> None:
+    job = cluster(2, slots=1)
+    (job.folder / "train.py").write_text(AWKWARD)
+    start(job, launcher, "train.py")
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    for rank in range(2):
+        assert (job.folder / f"out-{rank}").read_bytes() == PRINTED % rank
+        assert PRINTED % rank in (job.folder / f"err-{rank}").read_bytes()
+        assert list((job.folder / f"tmp-{rank}").iterdir()) == []
+        assert not job.run_dir(rank).exists()
+    assert job.survivors() == []
+
+
+FAILS = """
+import os, sys, time
+if os.environ["RANK"] == os.environ["FAILS"]:
+    for line in range(30):
+        print("line", line, "of rank", os.environ["RANK"], file=sys.stderr)
+    os._exit(7) if os.environ["HOW"] == "7" else os.kill(os.getpid(), 9)
+time.sleep(300)
+"""
+
+
+@REAL
+@LAUNCHERS
+@pytest.mark.parametrize("how", ["7", "137"])
+def test_worker_0_shows_which_rank_failed_and_its_last_lines(cluster: Make, launcher: str, how: str) -> None:
+    job = cluster(2, slots=2)
+    (job.folder / "train.py").write_text(FAILS)
+    start(job, launcher, "train.py", FAILS="3", HOW=how)
+    assert job.ends(60) == {0: int(how), 1: int(how)}, job.both()
+    said = ours(job)
+    at = said.index("last 20 lines of rank 3 on node-1:")
+    assert said[at + 1 : at + 21] == [f"  | line {line} of rank 3" for line in range(10, 30)]
+    ended = "exited with 7" if how == "7" else "was ended by SIGKILL (137)"
+    assert said[-1] == f"rank 3 {ended} on node-1; exit {how}"
+    assert "train.py FAILED" in job.err(1), job.err(1)  # torch's own report
+
+
+# torch's own limit, lowered where its launcher's Python starts.
+LOWERED = """
+import sys
+if "torch.distributed.run" in sys.orig_argv or "torch.distributed.launch" in sys.orig_argv:
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+    assert 300 in Agent.__init__.__defaults__
+    Agent.__init__.__defaults__ = tuple(1 if value == 300 else value for value in Agent.__init__.__defaults__)
+"""
+
+
+@REAL
+@LAUNCHERS
+@pytest.mark.parametrize("fails", ["", "7"])
+def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails: str) -> None:
+    job = cluster(2, slots=1)
+    (job.folder / "sitecustomize.py").write_text(LOWERED)
+    program = f"[ $RANK = 0 ] || {{ sleep 5; echo rank 1 is done; exit {fails}; }}"
+    start(job, launcher, "sh", "-c", program, PYTHONPATH=str(job.folder))
+    assert job.ends(60) == dict.fromkeys(range(2), int(fails or 0)), job.both()
+    assert job.out(1) == "rank 1 is done\n"
+    assert "Error waiting on exit barrier" not in job.both()
