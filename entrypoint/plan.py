@@ -205,8 +205,8 @@ def sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str = "
             **_ssh_context(spec, topology, origin),
             "host": topology.this.host,
             "listen": topology.this.address,
-            "startups": max(64, 2 * len(topology.nodes)),
-            "login_grace": 30,
+            "startups": max(256, 2 * len(topology.nodes)),
+            "login_grace": 15,
             "session_env": session,
         },
     )

@@ -59,7 +59,7 @@ HARD = {
     "authorizedkeyscommand": "none",
     "trustedusercakeys": "none",
     "maxauthtries": "3",
-    "logingracetime": "30",
+    "logingracetime": "15",
     "hostkeyalgorithms": "ssh-ed25519",
     "pubkeyacceptedalgorithms": "ssh-ed25519",
 }
@@ -163,23 +163,53 @@ def test_no_login_of_512_nodes_is_dropped(opened: Open) -> None:
 
 
 def test_one_caller_cannot_hold_every_place(opened: Open) -> None:
-    """A caller who opens 100 connections and says nothing gets 16; the job's own login works beside them."""
+    """A caller who opens 100 connections and says nothing gets 4; the job's own login works beside them."""
     door = opened()
     with contextlib.ExitStack() as stack:
-        held = []
-        for _ in range(100):
-            caller = stack.enter_context(socket.socket())
-            caller.settimeout(10)
-            caller.bind(("127.0.9.9", 0))
-            caller.connect((door.address, door.port))
-            held.append(caller)
-        answered = 0
-        for caller in held:
-            with contextlib.suppress(OSError):
-                answered += caller.recv(64).startswith(b"SSH-2.0")
-        assert answered == 16
+        assert _hold(stack, door, addresses=1, each=100) == 4
         assert door.ssh("node-0", "echo in").stdout == "in\n"
     assert _knock(opened("PerSourceMaxStartups none"), 40, one_source=True) == 40  # the control
+
+
+def _hold(stack: contextlib.ExitStack, door: Door, addresses: int, each: int) -> int:
+    """How many of so many silent callers from each of so many addresses are let in; they stay until the stack ends."""
+    held = []
+    for number in range(addresses * each):
+        caller = stack.enter_context(socket.socket())
+        caller.settimeout(10)
+        caller.bind((f"127.2.{number // each // 250}.{number // each % 250 + 1}", 0))
+        caller.connect((door.address, door.port))
+        held.append(caller)
+    answered = 0
+    for caller in held:
+        with contextlib.suppress(OSError):
+            answered += caller.recv(64).startswith(b"SSH-2.0")
+    return answered
+
+
+def test_five_addresses_cannot_hold_every_place(opened: Open) -> None:
+    """Of 5 addresses with 16 silent connections each, 4 of each are let in, and the job's own logins go on."""
+    with contextlib.ExitStack() as stack:
+        door = opened()
+        assert _hold(stack, door, addresses=5, each=16) == 20
+        assert door.ssh("node-0", "echo in").stdout == "in\n"
+        loose = opened("MaxStartups 64\nPerSourceMaxStartups 16")  # the control: as it once was
+        assert _hold(stack, loose, addresses=5, each=16) == 64
+        assert loose.ssh("node-0", "echo in").returncode == 255
+
+
+@pytest.mark.slow
+def test_sixty_addresses_cannot_hold_every_place(opened: Open) -> None:
+    """Of 60 addresses with 16 silent connections each, 4 of each are let in, and the job's own logins go on."""
+    with contextlib.ExitStack() as stack:
+        door = opened()
+        assert _hold(stack, door, addresses=60, each=16) >= 240  # more, where some are let go meanwhile
+        for _ in range(5):
+            assert door.ssh("node-0", "echo in").stdout == "in\n"
+    with contextlib.ExitStack() as stack:  # the control: with more, every place is held
+        door = opened("LoginGraceTime 120")
+        assert _hold(stack, door, addresses=70, each=4) == 256
+        assert door.ssh("node-0", "echo in").returncode == 255
 
 
 def test_ssh_audit_finds_nothing_failing(opened: Open) -> None:
