@@ -16,6 +16,7 @@ from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node
 from entrypoint.run.progress import Waiting
+from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall
 from entrypoint.run.session import Session
@@ -37,8 +38,8 @@ class Leader(Node):
         self._questions = 0
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
-        self._due = self._stood_until = time.monotonic()  # when we meant to wake; the end of a stand-still of our own
-        self._stood = 0.0  # seconds that it took
+        self._pulse = Pulse(self.spec.timeouts.lease, self._sessions)
+        self._begun = self._leaves = False  # whether all were told to start; whether only this node ends
         try:
             self.background(self._boot())
             outcome = await self.verdict
@@ -60,6 +61,7 @@ class Leader(Node):
         self._ranks.asked = launch.ranks or 0
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
+        self._begun = True
         for session in self._sessions().values():
             session.send("start")
         await self.start(roster)
@@ -88,7 +90,7 @@ class Leader(Node):
         attendance = Attendance(
             own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host, broken=self.broken()
         )
-        self.background(self._keep_lease())
+        self.background(self._pulse.beat())
         try:
             # The daemons of the others call this node back by its name.
             _, roster = await asyncio.gather(
@@ -148,42 +150,9 @@ class Leader(Node):
         self.decide(RetryError.status, lost if session.why else self._stood_still() or lost)
 
     def _stood_still(self) -> str:
-        """That this node itself did nothing for longer than its peers wait, where that was just now; else nothing."""
-        limit, now = self.spec.timeouts.lease, time.monotonic()
-        self._look_back(now)
-        if self._stood <= limit or now - self._stood_until > limit:
-            return ""
-        return f"{self.topology.this.host} stood still for {self._stood:.0f}s, and its peers wait for {limit:g}s"
-
-    def _look_back(self, now: float) -> None:
-        """Whether this node itself stood still, frozen or without a core: nobody was silent for that time."""
-        if now - self._due > heartbeat.interval(self.spec.timeouts.lease):
-            self._stood, self._stood_until = now - self._due, now
-        for session in self._sessions().values():
-            session.heard = heartbeat.forgiven(session.heard, self._due, now)
-        self._due = max(now, self._due)
-
-    async def _keep_lease(self) -> None:
-        """A word to every worker each third of the lease, until we end; one that says nothing itself is lost."""
-        lease = self.spec.timeouts.lease
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        next_ping = time.monotonic() + heartbeat.interval(lease)
-        while True:
-            # Not only at the next ping: who is silent is lost when our patience ends.
-            alive = [each for each in self._sessions().values() if not each.lost.is_set()]
-            ends = [each.heard + heartbeat.patience(lease) for each in alive]
-            now = time.monotonic()
-            self._due = max(now + 0.05, min([next_ping, *ends]))
-            await asyncio.wait({never}, timeout=self._due - now)
-            now = time.monotonic()
-            self._look_back(now)
-            for session in list(self._sessions().values()):
-                if now >= next_ping:
-                    session.send("ping", number=0)
-                if now - session.heard > heartbeat.patience(lease):
-                    session.close()
-            if now >= next_ping:
-                next_ping = now + heartbeat.interval(lease)
+        seconds = self._pulse.stood_still()
+        words = f"stood still for {seconds:.0f}s, and its peers wait for {self.spec.timeouts.lease:g}s"
+        return f"{self.topology.this.host} {words}" if seconds else ""
 
     async def _watch_for_ranks(self) -> None:
         """A launcher that has not started every rank by the deadline waits for a daemon of its own that will not come,
@@ -272,6 +241,8 @@ class Leader(Node):
             end = End(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
+            if message["status"] > 128 and not self._begun:
+                return  # it leaves before the start, and is waited for again
             lost = message["status"] == RetryError.status and self._stood_still()
             self.decide(message["status"], lost or f"{host}: {message['reason']}")
         elif kind == "hurry":
@@ -344,12 +315,16 @@ class Leader(Node):
         self.decide(cause.status, cause.reason)
 
     def on_signal(self, signum: int) -> None:
+        # Before the start it may come again, and the others wait for it.
+        self._leaves = not (self._begun or self.verdict.done())
         self.decide(128 + signum, process.ended("the job", 128 + signum))
 
     # -- end
 
     async def _end(self, outcome: Outcome) -> None:
         """Stop what still runs, everywhere at once, then let every node go with the result."""
+        if self._leaves:
+            return
         grace = self.spec.timeouts.grace
         if self._running or outcome.status != 0 or self.draft.launch.awaited is not None:
             for session in self._sessions().values():

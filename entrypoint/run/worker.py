@@ -198,7 +198,12 @@ class Worker(Node):
     def on_signal(self, signum: int) -> None:
         if self.impatient.is_set():
             self._say_to_leader("hurry")
-        self.give_up(128 + signum, process.ended("this node", 128 + signum))
+        status, reason = 128 + signum, process.ended("this node", 128 + signum)
+        if self._called.is_set():
+            self.give_up(status, reason)
+        else:  # it may come again, and the job has not started: nobody else ends
+            self._say_to_leader("failed", status=status, reason=reason)
+            self.decide(status, reason)
 
     def give_up(self, status: int, reason: str) -> None:
         """The leader decides for all; without one, or when it does not in time, this node decides for itself."""

@@ -17,6 +17,12 @@ Make = Callable[..., Cluster]
 RUN = (sys.executable, "-m", "entrypoint", "run")
 
 
+def passed(seconds: float) -> None:
+    """Let time pass, where time itself is what is tried."""
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > seconds, seconds + 5, "time")
+
+
 # -- a node's own failure, after the leader has called it
 
 
@@ -74,13 +80,26 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
 
 
+# -- who leaves before the start
+
+
+def test_who_leaves_before_the_start_is_waited_for_again(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in (1, 0):
+        job.start(rank, "sh", "-c", "echo up $NODE")
+    for rank in (1, 0):
+        until(lambda: "waiting for 1 of 2 peers: node-2" in job.err(0), 20, "all but node-2")
+        job.signal(rank, signal.SIGTERM)
+        assert job.processes[rank].wait(10) == 143, job.both()
+        passed(0.3)
+        assert job.processes[1 - rank].poll() is None, job.both()
+        job.start(rank, "sh", "-c", "echo up $NODE")
+    job.start(2, "sh", "-c", "echo up $NODE")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert sorted(job.out(0).split()) == ["0", "1", "2", "up", "up", "up"]
+
+
 # -- a node that stands still
-
-
-def passed(seconds: float) -> None:
-    """Let time pass, where time itself is what is tried."""
-    begun = time.monotonic()
-    until(lambda: time.monotonic() - begun > seconds, seconds + 5, "time")
 
 
 def test_a_worker_that_stands_still_while_a_good_job_ends_hears_of_it(cluster: Make) -> None:
