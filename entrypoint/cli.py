@@ -117,6 +117,8 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     for name in registry.names("launchers"):
         files += planning.scripts(name, spec, topology, roster, origin)
     _write(Path(args.out), files)
+    if own := sorted(set(spec_fields.left_out(spec)) - set(spec_fields.kept_back(spec))):
+        say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
     if left := spec_fields.kept_back(spec):
         say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
     for file in files:

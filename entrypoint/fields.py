@@ -99,6 +99,12 @@ def kept_back(spec: JobSpec) -> list[str]:
     return _shared(spec)[1]
 
 
+def left_out(spec: JobSpec) -> list[str]:
+    """The secrets that a script which others may read cannot have in it: variables of `env`, and `command`."""
+    names = [name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value]
+    return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
+
+
 def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
     out: list[Given] = []
     files: set[str] = set()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import JobSpec
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoint.fields import left_out
+from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers._command import refuse_options
 from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
@@ -24,6 +28,7 @@ _RESERVED = {
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
+_BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
 def launch(spec: JobSpec, topology: Topology, roster: Roster, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
@@ -35,17 +40,37 @@ def launch(spec: JobSpec, topology: Topology, roster: Roster, script: File, own:
     return Launch((program,), files=(script,), keeps_ranks=True, verdict="first-failure")
 
 
-def script(spec: JobSpec, topology: Topology, name: str, origin: str, mode: int) -> File:
-    """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
+def rendered(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
+    """`<name>.sh` as a person starts it, with no entrypoint: the spec's command, env and workdir are in it.
+
+    What may be a secret is not, since others may read the script: `left_out` names it.
+    """
+    secrets = left_out(spec)
+    own = {
+        "env": {name: value for name, value in spec.env.items() if name not in (*secrets, *_BASH_S_OWN)},
+        "workdir": spec.workdir,
+        "command": () if "command" in secrets else spec.command,
+    }
+    return script(spec, topology, name, origin, 0o755, own)
+
+
+def script(
+    spec: JobSpec, topology: Topology, name: str, origin: str, mode: int, own: Mapping[str, Any] | None = None
+) -> File:
+    """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node. Where the
+    entrypoint starts it, it has nothing of its `own`.
 
     Raises SpecError when torch.extra_args holds an option that the script sets itself.
     """
     settled = {option: field for option, (_, field) in _RESERVED.items()}
     refuse_options(spec, "torch.extra_args", spec.torch.extra_args, settled, "the launcher's script")
     template = f"{name}/{name}.sh.j2"
+    # A script goes to other machines than this one, which is the host where nobody named any.
+    unnamed = topology.origins.get("hosts", Source("spec")).origin == "default"
     context = {
+        **(own or {"env": {}, "workdir": None, "command": ()}),
         "origin": origin,
-        "hosts": [node.address or node.host for node in topology.nodes],
+        "hosts": [] if unnamed else [node.address or node.host for node in topology.nodes],
         "slots": topology.leader.slots,
         "job": topology.job,
         "port": spec.torch.port,

@@ -16,4 +16,4 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
 
 def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (_torch.script(spec, topology, "torchlaunch", origin, 0o755),)
+    return (_torch.rendered(spec, topology, "torchlaunch", origin),)

@@ -25,4 +25,4 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
 
 def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (_torch.script(spec, topology, "torchrun", origin, 0o755),)
+    return (_torch.rendered(spec, topology, "torchrun", origin),)

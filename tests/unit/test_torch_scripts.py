@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from entrypoint.errors import SpecError
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers import torchlaunch, torchrun
 from entrypoint.model import Attendance, Device, Launch, Node, Roster, Topology
+from entrypoint.render import TEMPLATES
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Roster(())
@@ -87,12 +89,15 @@ class Bench:
             for file in launcher.scripts(job(text), at or topology(), NOBODY, "a test"):
                 (self.folder / file.name).write_text(file.text)
 
-    def run(self, *words: str, script: str = "torchrun", torch: str = "2.13.0", **env: str) -> Recorded:
+    def run(
+        self, *words: str, script: str = "torchrun", torch: str = "2.13.0", bare: bool = False, **env: str
+    ) -> Recorded:
+        """The script's line for this program, for train.py where there is none, or for none (`bare`)."""
         self.temporary.mkdir(exist_ok=True)
         base = {"PATH": os.environ["PATH"], "HOSTNAME": "w-0.example", "TMPDIR": str(self.temporary)}
         base |= {"PYTHON": str(self.python), "FAKE_TORCH": torch}
         done = subprocess.run(
-            ["bash", f"{self.folder}/{script}.sh", *(words or ("train.py",))],
+            ["bash", f"{self.folder}/{script}.sh", *(words or (() if bare else ("train.py",)))],
             env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         got = json.loads(done.stdout) if done.stdout else {"argv": [], "own": {}, "env": {}, "python": ""}
@@ -184,10 +189,37 @@ def test_modelarts_variables(bench: Bench) -> None:
     assert options[2:5] == ["--nnodes=3", "--nproc_per_node=8", "--rdzv_id=j"]
     assert "--rdzv_endpoint=j-worker-0.j:6060" in options
     assert "--local_addr=j-worker-2.j" in options  # rank 0 stays on worker-0, see test_c10d_numbers_nodes_by_spelling
-    assert "--local_addr=10.0.0.9" in bench.run(**{**env, "VC_WORKER_HOSTS": "", "MASTER_ADDR": "m"}).options
+    unnamed = {**env, "VC_WORKER_HOSTS": "", "MA_VJ_NAME": "", "MASTER_ADDR": "m"}
+    assert "--local_addr=10.0.0.9" in bench.run(**unnamed).options
     assert "--node_rank=2" in bench.run(RDZV_BACKEND="static", **env).options
     assert "--node_rank=1" in bench.run(RDZV_BACKEND="static", **env, MA_TASK_INDEX="1").options
     assert "--node_rank=0" in bench.run(script="torchlaunch", **env, NODE_RANK="0").options
+
+
+def test_numbers_of_the_platform_are_decimal(bench: Bench) -> None:
+    env = {"VC_WORKER_HOSTS": ",".join(f"h{node}" for node in range(9)), "MA_NUM_HOSTS": "09", "VC_TASK_INDEX": "08"}
+    options = bench.run(RDZV_BACKEND="static", MA_NUM_GPUS="08", **env).options
+    assert options[2:4] == ["--nnodes=9", "--nproc_per_node=8"]
+    assert "--node_rank=8" in options
+    options = bench.run(NODE_RANK="0", MASTER_PORT="06061", RDZV_TIMEOUT="060", MAX_RESTARTS="01").options
+    assert "--rdzv_endpoint=w-0:6061" in options
+    assert "--rdzv_conf=is_host=1,join_timeout=60,read_timeout=60" in options
+    assert "--max_restarts=1" in options
+
+
+@pytest.mark.parametrize("listed", ["a:6666,b:6666", "[a:6666,b:6666]", "a, b"])
+def test_hosts_with_ports(bench: Bench, listed: str) -> None:
+    options = bench.run(VC_WORKER_HOSTS=listed, VC_TASK_INDEX="1").options
+    assert {"--rdzv_endpoint=a:6060", "--local_addr=b"} <= set(options)
+
+
+def test_hosts_by_the_platform_s_rule(bench: Bench) -> None:
+    """As platforms/modelarts.py knows it: tests/platforms/modelarts."""
+    env = {"MA_NUM_HOSTS": "3", "MA_VJ_NAME": "j", "VC_TASK_INDEX": "2"}
+    assert {"--rdzv_endpoint=j-worker-0.j:6060", "--local_addr=j-worker-2.j"} <= set(bench.run(**env).options)
+    options = bench.run(**env, MA_TASK_NAME="trainer").options
+    assert {"--rdzv_endpoint=j-trainer-0.j:6060", "--local_addr=j-trainer-2.j"} <= set(options)
+    assert "--nnodes=1" in bench.run(**{**env, "MA_NUM_HOSTS": "1"}).options
 
 
 def test_every_setting_has_a_variable(bench: Bench, tmp_path: Path) -> None:
@@ -233,6 +265,11 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
             "worker-0 has no address | 3 nodes, and no list of as many hosts | set MASTER_ADDR, or VC_WORKER_HOSTS",
         ),
         ({"MASTER_PORT": "6o6o"}, "MASTER_PORT is not a whole number | '6o6o' | set MASTER_PORT"),
+        ({"VC_TASK_INDEX": "010"}, "NODE_RANK is beyond the last node | 10 of 2 | count from 0, or set NNODES"),
+        ({"VC_TASK_INDEX": "1234567890"}, "NODE_RANK is not a whole number | '1234567890' | set NODE_RANK"),
+        ({"MA_NUM_HOSTS": "2x"}, "NNODES is not a whole number | '2x' | set NNODES"),
+        ({"NPROC_PER_NODE": "two"}, "NPROC_PER_NODE is not a whole number | 'two' | set NPROC_PER_NODE"),
+        ({"MASTER_ADDR": "a:6666"}, "MASTER_ADDR has a port in it | 'a:6666' | give the port by MASTER_PORT"),
         ({"TORCH_VERSION": "new"}, "TORCH_VERSION is no version | 'new' | write for example 2.1"),
     ],
 )
@@ -359,6 +396,53 @@ def test_other_options_pass(bench: Bench) -> None:
     for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
         options = bench.run(script=script, **{name: "--role x"}).options
         assert options[-7:] == ["--log-dir", "/a b", "-t", "1", "--monitor_interval=2", "--role", "x"]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What a rendered script carries
+
+
+def test_command_env_and_workdir_of_the_spec(bench: Bench) -> None:
+    place = bench.folder / "a place"
+    place.mkdir()
+    spec = {"command": ["train.py", *AWKWARD], "env": {"MODE": "it's $HOME", "RDZV_BACKEND": "static", "UID": "5"}}
+    bench.render(json.dumps({**spec, "workdir": str(place)}))
+    for script in ("torchrun", "torchlaunch"):
+        done = bench.run(script=script, bare=True, MODE="mine")
+        assert done.program == ["train.py", *(word.replace("$", "$$") for word in AWKWARD)]
+        assert (done.env["MODE"], done.env["PWD"]) == ("it's $HOME", str(place))
+        assert bench.run("other.py", script=script).program == ["other.py"]
+    assert "--rdzv_backend=static" in bench.run().options
+
+
+def test_no_secret_is_in_a_rendered_script(bench: Bench) -> None:
+    command = ["train.py", "--api-key", "do-not-write-this"]
+    bench.render(json.dumps({"command": command, "env": {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}}))
+    for script in ("torchrun", "torchlaunch"):
+        text = (bench.folder / f"{script}.sh").read_text()
+        assert ("do-not-write-this" in text, "export SHOWN=x" in text) == (False, True)
+        assert bench.run(script=script, bare=True).status == 64
+    started = torchrun.plan(job(json.dumps({"command": command})), topology(), NOBODY)
+    assert "do-not-write-this" not in started.files[0].text
+
+
+def test_the_machine_that_renders_is_no_host_of_the_job(bench: Bench) -> None:
+    origins = {"hosts": Source("default", "this container's host name")}
+    bench.render(at=replace(topology(["buildkitsandbox"]), origins=origins))
+    for script in ("torchrun", "torchlaunch"):
+        assert "buildkitsandbox" not in (bench.folder / f"{script}.sh").read_text()
+        assert "--nnodes=1" in bench.run(script=script).options
+    assert "--rdzv_endpoint=m:6060" in bench.run(NNODES="2", NODE_RANK="1", MASTER_ADDR="m").options
+
+
+def test_every_variable_is_in_the_documents() -> None:
+    text = "".join((TEMPLATES / name).read_text() for name in (
+        "torchrun/common.sh.j2", "torchrun/torchrun.sh.j2", "torchlaunch/torchlaunch.sh.j2",
+    ))  # fmt: skip
+    page = (TEMPLATES.parent / "docs/torchrun.md").read_text()
+    names = set(re.findall(r"\$\{([A-Z][A-Z0-9_]+):-", text)) - {"ENTRYPOINT_STAGE"}
+    assert len(names) > 25
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -5,10 +5,7 @@
 #
 # Run it on every node; it needs bash, Python and torch (1.13 or newer), nothing else. `python train.py`, `-m package.module`
 # and a program that is not Python work as well as a script does.
-# Each setting is a variable: NNODES NODE_RANK NPROC_PER_NODE (or NGPUS_PER_NODE) MASTER_ADDR MASTER_PORT PYTHON TORCH_VERSION
-# TORCHLAUNCH_USE_ENV (0: the program gets --local_rank=N, from torch 2.0 on --local-rank=N; else it reads LOCAL_RANK), and
-# TORCHLAUNCH_EXTRA_ARGS for the launcher's own options. What is unset comes from ModelArts' MA_*, VC_* and VK_* variables,
-# else from the job spec.
+# Each setting is a variable, docs/torchrun.md has them; what is unset comes from ModelArts' variables, else from the job spec.
 set -euo pipefail
 self=torchlaunch.sh
 extra_name=TORCHLAUNCH_EXTRA_ARGS
@@ -17,8 +14,9 @@ fail() { # exit status, what failed, what was seen, what to do
   echo "$self: $2 | $3 | $4" >&2
   exit "$1"
 }
-whole() { # name, value
-  case $2 in '' | *[!0-9]*) fail 78 "$1 is not a whole number" "'$2'" "set $1" ;; esac
+whole() { # variable that is to hold a whole number; 08 is 8
+  case ${!1} in '' | *[!0-9]* | ??????????*) fail 78 "$1 is not a whole number" "'${!1}'" "set $1" ;; esac
+  printf -v "$1" %d "$((10#${!1}))"
 }
 
 stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this
@@ -91,10 +89,20 @@ hosts=(
   10.0.1.31
   10.0.1.32
 )
-if [ -n "${VC_WORKER_HOSTS:-}" ]; then IFS=', ' read -r -a hosts <<<"$VC_WORKER_HOSTS"; fi
+NNODES=${NNODES:-${MA_NUM_HOSTS:-}}
+if [ -n "$NNODES" ]; then whole NNODES; fi
+if [ -n "${VC_WORKER_HOSTS:-}" ]; then
+  list=${VC_WORKER_HOSTS#[} # as TensorFlow's lists, it may come in brackets and with ports
+  IFS=', ' read -r -a hosts <<<"${list%]}"
+  for i in "${!hosts[@]}"; do
+    case ${hosts[i]} in *:*:*) ;; *) hosts[i]=${hosts[i]%:*} ;; esac
+  done
+elif [ -n "${MA_VJ_NAME:-}" ] && [ "${NNODES:-1}" -gt 1 ]; then
+  hosts=()
+  for ((i = 0; i < NNODES; i++)); do hosts+=("$MA_VJ_NAME-${MA_TASK_NAME:-worker}-$i.$MA_VJ_NAME"); done
+fi
 known=${#hosts[@]}
-NNODES=${NNODES:-${MA_NUM_HOSTS:-$known}}
-whole NNODES "$NNODES"
+NNODES=${NNODES:-$((known > 0 ? known : 1))}
 NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
 if [ "$NNODES" -eq 1 ]; then
   NODE_RANK=0
@@ -115,7 +123,7 @@ if [ -z "$NODE_RANK" ]; then
   esac
   NODE_RANK=${found# }
 fi
-whole NODE_RANK "$NODE_RANK"
+whole NODE_RANK
 if [ "$NODE_RANK" -ge "$NNODES" ]; then
   fail 78 "NODE_RANK is beyond the last node" "$NODE_RANK of $NNODES" "count from 0, or set NNODES"
 fi
@@ -123,10 +131,15 @@ MASTER_ADDR=${MASTER_ADDR:-${hosts[0]:-}}
 if [ -z "$MASTER_ADDR" ]; then
   fail 78 "worker-0 has no address" "$NNODES nodes, and no list of as many hosts" "set MASTER_ADDR, or VC_WORKER_HOSTS"
 fi
+case $MASTER_ADDR in
+  *:*:*) ;;
+  *:*) fail 78 "MASTER_ADDR has a port in it" "'$MASTER_ADDR'" "give the port by MASTER_PORT" ;;
+esac
 MASTER_PORT=${MASTER_PORT:-6060}
-whole MASTER_PORT "$MASTER_PORT"
+whole MASTER_PORT
 # 0 is what ModelArts says on a node without accelerators.
 NPROC_PER_NODE=${NPROC_PER_NODE:-${NGPUS_PER_NODE:-${MA_NUM_GPUS:-8}}}
+case $NPROC_PER_NODE in auto | cpu | gpu | xpu) ;; *) whole NPROC_PER_NODE ;; esac
 if [ "$NPROC_PER_NODE" = 0 ]; then NPROC_PER_NODE=1; fi
 
 # What to run: a script, `-m module`, either after its interpreter, or a program that is not Python.
