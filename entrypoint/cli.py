@@ -99,10 +99,14 @@ def _health(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.run import checks
+
     spec, facts, topology = _settle(args)
-    made = planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
+    made, refused = checks.dry_run(spec, facts, topology, say)
     answer(plan_json(spec, made) if args.json else plan_text(spec, made))
-    return 0
+    for outcome in refused:
+        say(f"run would end: {outcome.reason}; exit {outcome.status}")
+    return refused[0].status if refused else 0
 
 
 def _render(args: argparse.Namespace, say: Speaker) -> int:

@@ -207,7 +207,7 @@ class Launch:
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
     keeps_ranks: bool = False  # its program starts each rank through rank.sh: which one failed is why the program did
     needs: tuple[str, ...] = ()  # programs of the launcher's own that this node must have
-    ranks: int | None = None  # how many of them there will be, on all nodes
+    ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
     verdict: Literal["leader", "first-failure"] = "leader"
     awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
@@ -226,6 +226,14 @@ class Plan:
     files: tuple[File, ...]  # everything written into the run directory
     roll_call: Literal["none", "wanted", "required"]
     roster: Roster
+    alone: str = ""  # why several nodes that need no roll call hold none
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the launchers of all nodes start; a program may start more."""
+        if self.launch.ranks is not None:
+            return self.launch.ranks
+        return len(self.launch.programs) * len(self.topology.nodes)
 
 
 @dataclass(frozen=True)

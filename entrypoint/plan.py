@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError
@@ -90,14 +90,14 @@ def build(
     given = {*facts.env, *(spec.env if leader_env is None else leader_env)}
     programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
     launch = replace(launch, programs=programs)
-    many = len(topology.nodes) > 1
+    roll_call, alone = _roll_call(spec, facts, topology, launch)
     env = _effective(_env(spec, topology, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
     if launch.keeps_ranks:
         files.append(_rank_script(facts, topology))
-    if many:
+    if roll_call != "none":
         files += _ssh_files(spec, facts, topology, roster, launch.needs_ssh)
     return Plan(
         topology=topology,
@@ -106,9 +106,44 @@ def build(
         workdir=spec.workdir or facts.cwd,
         env=env,
         files=tuple(files),
-        roll_call="none" if not many else "required" if launch.needs_ssh else "wanted",
+        roll_call=roll_call,
         roster=roster,
+        alone=alone,
     )
+
+
+def _roll_call(
+    spec: JobSpec, facts: Facts, topology: Topology, launch: Launch
+) -> tuple[Literal["none", "wanted", "required"], str]:
+    """Whether the nodes call each other; and why not, where they could do with it."""
+    if len(topology.nodes) == 1:
+        return "none", ""
+    if launch.needs_ssh:
+        return "required", ""
+    if "sshd" not in facts.programs:
+        return "none", "this image has no sshd"
+    if not (spec.secret or spec.secret_file or spec.ssh.client_key):
+        return "none", "no secret was given"
+    return "wanted", ""
+
+
+def check_device(spec: JobSpec, plan: Plan) -> None:
+    """Refuse a node without the device that was asked for, or with fewer accelerators than ranks that need one each.
+
+    Raises ConfigError. On a CPU such a job would run for days before anybody wonders.
+    """
+    topology, device = plan.topology, plan.topology.device
+    give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
+    # A parameter server is given none by the platforms either.
+    if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
+        what = f"device {spec.device} was asked for and is not in this container ({spec.source('device')})"
+        raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
+    slots = topology.this.slots
+    # What a rank table says of this node's ranks is compared with its devices once the table is there.
+    if 0 < device.count < slots and plan.launch.ranks is not None and not plan.launch.needs_rank_table:
+        what = f"{slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
+        do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
+        raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
 
 
 def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:

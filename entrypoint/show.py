@@ -35,8 +35,9 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
             for node in topology.nodes
         ],
         "this_node": topology.me,
-        "world_size": topology.world_size,
+        "world_size": plan.ranks,
         "roll_call": plan.roll_call,
+        "alone": plan.alone,
         "roster_assumed": plan.roster.assumed,
         "verdict": launch.verdict,
         "programs": [
@@ -118,13 +119,15 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
     count = len(topology.nodes)
-    size = topology.world_size
+    size = plan.ranks
     lines = [
         f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
         f"this node: {topology.this.label} ({topology.this.host})",
     ]
-    if count > 1:
+    if plan.alone:
+        lines.append(f"roll call: none, since {plan.alone}: each node ends by itself, whatever the others do")
+    elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
     lines += ["", "nodes"]
     lines += [

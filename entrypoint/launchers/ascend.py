@@ -22,11 +22,13 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     job = EnvVar("JOB_ID", topology.job, str(name), default=True)
     table = EnvVar("RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0")
     logs = f"{topology.log_dir}/{topology.job}"
+    origin = "hosts and slots"
+    if waits:
+        origin = "the rank table" if roster.cards else "assumed, the rank table decides"
     programs, folders = [], [topology.log_dir]
     for rank, device in zip(cards.ranks, cards.devices, strict=True):
         process_log = f"{logs}/ascend/process_log/rank_{rank}"
         folders.append(process_log)
-        origin = "the rank table" if waits else "hosts and slots"
         own = {
             "RANK_ID": str(rank),
             "RANK_SIZE": str(cards.size),
@@ -52,6 +54,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
         files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
         folders=tuple(folders),
         verdict="first-failure",
+        ranks=cards.size,
         needs_rank_table=waits,
     )
 

@@ -17,7 +17,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     many = len(topology.nodes) > 1
     needs = _needs(roster.attendances[topology.me].mpi) if many else ()
     if not topology.is_leader:
-        return Launch(needs_ssh=many, wraps_ranks=True, needs=needs)
+        return Launch(needs_ssh=many, wraps_ranks=True, needs=needs, ranks=ranks(spec, roster))
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)

@@ -53,7 +53,9 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     script = File("msrun.py", render("msrun/msrun.py.j2", {}), "msrun/msrun.py.j2", mode=0o600)
     words = [f"--{name}={value}" for name, value in options.items()]
     argv = ("python", f"{topology.run_dir}/{script.name}", *words, *spec.mindspore.extra_args, *_program(spec))
-    return Launch((Program(argv),), files=(script,), folders=(topology.log_dir, logs), verdict="first-failure")
+    return Launch(
+        (Program(argv),), files=(script,), folders=(topology.log_dir, logs), verdict="first-failure", ranks=sum(slots)
+    )
 
 
 def _program(spec: JobSpec) -> tuple[str, ...]:

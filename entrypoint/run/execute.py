@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from entrypoint import plan
 from entrypoint.errors import EntrypointError, RetryError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan, Topology
-from entrypoint.run import hooks, keys, preflight, process
+from entrypoint.run import checks, hooks, keys, process
 from entrypoint.run.progress import Say
 
 
@@ -20,13 +19,12 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     Raises EntrypointError when the job cannot start.
     """
     draft = plan.build(spec, facts, topology, plan.assume_roster(topology, facts))
-    if draft.roll_call == "wanted" and not (keys.given(spec) and "sshd" in facts.programs):
-        missing = "no secret was given" if "sshd" in facts.programs else "this image has no sshd"
-        say(f"no roll call, since {missing}: each node waits for its peers and ends by itself, whatever the others do")
-        draft = replace(draft, roll_call="none")
+    if draft.alone:
+        others = "each node waits for its peers and ends by itself, whatever the others do"
+        say(f"no roll call, since {draft.alone}: {others}")
     for words in keys.warnings(spec) if draft.roll_call != "none" else ():
         say(f"warning: {words}")
-    unfit = _unfit(facts, draft, say)
+    unfit = _unfit(spec, facts, draft, say)
     if unfit and draft.roll_call == "none":
         return unfit
     if unfit:
@@ -42,17 +40,15 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     return asyncio.run(_boot(spec, facts, draft, unfit, say))
 
 
-def _unfit(facts: Facts, draft: Plan, say: Say) -> Outcome | None:
+def _unfit(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:
     """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
     failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
     if failed is not None:
         return failed
-    try:
-        for words in preflight.check(draft):
-            say(f"warning: {words}")
-    except EntrypointError as error:
-        return Outcome(error.status, str(error))
-    return None
+    unfit, warnings = checks.machine(spec, draft)
+    for words in warnings:
+        say(f"warning: {words}")
+    return unfit
 
 
 async def _boot(spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, say: Say) -> Outcome:

@@ -65,11 +65,6 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
     return _derived(secret, topology)
 
 
-def given(spec: JobSpec) -> bool:
-    """Whether the user gave a secret or key files at all."""
-    return bool(spec.secret or spec.secret_file or spec.ssh.client_key)
-
-
 def warnings(spec: JobSpec) -> list[str]:
     """What is unwise about the keys, to be said on every start."""
     if spec.ssh.compat == "none":

@@ -58,7 +58,7 @@ class Leader(Node):
             if self.verdict.done():
                 return
         launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(roster).launch
-        self._ranks.asked = launch.ranks or 0
+        self._ranks.asked = launch.ranks or 0 if launch.wraps_ranks else 0
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         self._begun = True

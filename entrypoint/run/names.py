@@ -15,6 +15,16 @@ from entrypoint.plan import NAMES
 from entrypoint.topology import login
 
 
+def check(facts: Facts) -> None:
+    """Refuse a uid without a name in an image without libnss_wrapper. Raises ConfigError."""
+    if not facts.user and NAMES not in facts.programs:
+        raise ConfigError(
+            f"ssh needs a user name for uid {facts.uid}",
+            f"no entry in /etc/passwd, no {NAMES}",
+            "install libnss-wrapper, or run as a user that the image has",
+        )
+
+
 def environment(facts: Facts, run_dir: Path) -> dict[str, str]:
     """What sshd's environment needs so that this uid has a name; nothing where it has one. Writes the passwd file.
 
@@ -22,12 +32,7 @@ def environment(facts: Facts, run_dir: Path) -> dict[str, str]:
     """
     if facts.user:
         return {}
-    if NAMES not in facts.programs:
-        raise ConfigError(
-            f"ssh needs a user name for uid {facts.uid}",
-            f"no entry in /etc/passwd, no {NAMES}",
-            "install libnss-wrapper, or run as a user that the image has",
-        )
+    check(facts)
     passwd = run_dir / "passwd"
     try:
         passwd.unlink(missing_ok=True)

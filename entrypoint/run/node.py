@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -16,8 +15,8 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
 from entrypoint.plan import OF_PROGRAM, build, environment, kept
+from entrypoint.run import checks, process, rank_table, stacks, wire
 from entrypoint.run import keys as job_keys
-from entrypoint.run import process, rank_table, stacks, wire
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir, make_folders
 from entrypoint.run.memory import Memory
@@ -172,16 +171,8 @@ class Node:
         """Why this node cannot take part, or start what the launcher needs: status, reason. A rank would not say it."""
         if self.unfit:
             return self.unfit.status, self.unfit.reason
-        path = self.facts.env.get("PATH", "")
-        if mpirun := shutil.which("mpirun", path=path):
-            path += f":{os.path.dirname(os.path.realpath(mpirun))}"  # where mpirun looks for its daemon, too
-        for name in self.draft.launch.needs:
-            try:
-                process.check((name,), {"PATH": path}, os.getcwd())
-            except OSError as error:
-                outcome = process.cannot_start((name,), error)
-                return outcome.status, outcome.reason
-        return None
+        missing = checks.launcher(self.facts, self.draft.launch)
+        return (missing.status, missing.reason) if missing else None
 
     def prepare(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> Plan:
         """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""
@@ -209,11 +200,10 @@ class Node:
             argv = kept(program, number, self.facts, self.topology)
         self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
         unread = None if plan.launch.wraps_ranks else process.cannot_read(self.spec.command, plan.workdir)
-        if unread:
-            self._ended(number, unread.status, unread.reason)
+        if refused := unread or checks.program(self.facts, plan, program):
+            self._ended(number, refused.status, refused.reason)
             return
         try:
-            process.check(program.argv, env, plan.workdir)
             started = await process.start(argv, env, plan.workdir, kept=not plan.launch.wraps_ranks)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)

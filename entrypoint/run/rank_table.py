@@ -35,6 +35,18 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
         waiting.close()
 
 
+def look(facts: Facts, topology: Topology, say: Say) -> Cards | None:
+    """This node's cards, where the table is complete by now.
+
+    Raises as `wait` does for a table that no waiting will mend.
+    """
+    path = ranktable.path_from(facts.env, os.path.isdir)
+    try:
+        return _cards(ranktable.parse(_read(path), path), facts, topology, say)
+    except ranktable.NotReady:
+        return None
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_bytes().decode("utf-8", "replace")

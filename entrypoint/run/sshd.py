@@ -42,14 +42,11 @@ class Sshd:
         Raises ConfigError when the image has no sshd or no user to log in as, OsError with sshd's own words when it
         does not come up.
         """
-        program = facts.programs.get("sshd")
-        if program is None:
-            raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+        program = check(facts)
         # Its sessions get an environment of their own; whoever could read its memory or /proc finds no secret there.
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
         environment |= names.environment(facts, config.parent)
         if facts.uid == 0:
-            _check_capabilities()
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
             Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
@@ -119,6 +116,20 @@ class Sshd:
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
+
+
+def check(facts: Facts) -> str:
+    """sshd's path.
+
+    Raises ConfigError when the image has none, or no user for it to log in, or root may not do what it does.
+    """
+    program = facts.programs.get("sshd")
+    if program is None:
+        raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+    names.check(facts)
+    if facts.uid == 0:
+        _check_capabilities()
+    return program
 
 
 def _check_capabilities() -> None:

@@ -147,8 +147,8 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     """On many nodes the line names the port; what worker-0 would run is taken from the plan."""
     plan = json.loads(
         subprocess.run(
-            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--node-rank", "0", "--", "prog"],
-            env={**bench.env, **env}, capture_output=True, check=True,
+            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--node-rank", "0", "--", "env"],
+            env={**bench.env, "ENTRYPOINT_SECRET": SECRET, **env}, capture_output=True, check=True,
         ).stdout
     )  # fmt: skip
     script = next(file["text"] for file in plan["files"] if file["name"] == "run_mpi.sh")
@@ -167,8 +167,8 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
 def test_my_task_index(index: str, role: str, bench: Bench) -> None:
     plan = json.loads(
         subprocess.run(
-            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--", "prog"],
-            env={**bench.env, "MY_TASK_INDEX": index}, capture_output=True, check=True,
+            [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--", "env"],
+            env={**bench.env, "ENTRYPOINT_SECRET": SECRET, "MY_TASK_INDEX": index}, capture_output=True, check=True,
         ).stdout
     )  # fmt: skip
     assert (plan["this_node"], plan["nodes"][plan["this_node"]]["role"]) == (int(index), role)

@@ -82,13 +82,15 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
 def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
     """No command prints or writes a planted secret: plan, render, deploy, ranktable, schema, --help, run, errors."""
     (tmp_path / "job.yaml").write_text(SPEC)
+    (tmp_path / "train.py").touch()
     (tmp_path / "broken.yaml").write_text(
         f"env:\n  HF_TOKEN: {BY_SPEC}\n  HF_TOKEN: {BY_SPEC}\nhosts: {{a: b}}\nslots: x\n"
     )
     status, argv = COMMANDS[name]
     done = entrypoint(tmp_path, *argv)
     assert done.returncode == status, done.stderr
-    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in ("job.yaml", "broken.yaml")]
+    given = ("job.yaml", "broken.yaml", "train.py")
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in given]
     assert leaks(done.stdout, done.stderr, *(path.read_text(errors="replace") for path in written)) == []
     assert "Traceback" not in done.stderr
     if name == "render":

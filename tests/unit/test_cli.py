@@ -202,7 +202,8 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
     done = entrypoint(cwd, "plan", "--", "true", env=env)
     assert done.returncode == 78
     assert "set ENTRYPOINT_NODE_RANK (0 for worker-0)" in done.stderr
-    done = entrypoint(cwd, "plan", "--json", "--", "true", env={**env, "ENTRYPOINT_NODE_RANK": "1"})
+    env |= {"ENTRYPOINT_NODE_RANK": "1", "ENTRYPOINT_LAUNCHER": "plain"}
+    done = entrypoint(cwd, "plan", "--json", "--", "true", env=env)
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
 
 
@@ -211,18 +212,18 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
 
 
 def test_plan_as_text(cwd: Path) -> None:
-    done = entrypoint(cwd, "plan", "--slots", "2", "--run-dir", "/run/job", "--name", "demo", "--", "prog", "an arg")
+    done = entrypoint(cwd, "plan", "--slots", "2", "--run-dir", "/run/job", "--name", "demo", "--", "env", "an arg")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
-    assert "  bash /run/job/run_mpi.sh prog 'an arg'" in lines
+    assert "  bash /run/job/run_mpi.sh env 'an arg'" in lines
     assert "  slots: 2  # flag --slots" in lines
     assert "  ssh.port: 36666  # default" in lines
 
 
 def test_plan_as_json(cwd: Path) -> None:
     env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "40022"}
-    done = entrypoint(cwd, "plan", "--json", *TWO, "--node-rank", "1", "--", "prog", "an arg", env=env)
+    done = entrypoint(cwd, "plan", "--json", *TWO, "--node-rank", "1", "--", "env", "an arg", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     plan = json.loads(done.stdout)
     assert plan["nodes"] == [
@@ -242,7 +243,7 @@ def test_plan_writes_nothing_and_needs_no_network(rank: str, cwd: Path) -> None:
     env = {**PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "ENTRYPOINT_SECRET": SECRET, "PYTHONDONTWRITEBYTECODE": "1"}
     args = ("--hosts", "a.invalid,b.invalid", "--node-rank", rank, "--run-dir", str(cwd.parent / "run"))
     cwd.chmod(0o555)
-    done = entrypoint(cwd, "plan", *args, "--", "prog", env=env)
+    done = entrypoint(cwd, "plan", *args, "--", "env", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert tree(cwd.parent) == ["cwd"]
 

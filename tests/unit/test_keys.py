@@ -265,19 +265,6 @@ def test_fails_closed() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("env", "text", "given"),
-    [
-        ({}, "", False),
-        ({"ENTRYPOINT_SECRET": SECRET}, "", True),
-        ({}, "secret_file: /nowhere", True),
-        ({}, "ssh: {client_key: /a, host_key: /b}", True),
-    ],
-)
-def test_given(env: dict[str, str], text: str, given: bool) -> None:
-    assert keys.given(load(text, "job.yaml", env, {})) is given
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Mounted
 

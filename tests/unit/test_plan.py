@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -134,10 +135,105 @@ def test_a_worker_has_no_command_and_no_client_key() -> None:
 
 
 def test_many_nodes_of_a_plain_program() -> None:
+    with_sshd = facts(programs={"sshd": "/usr/sbin/sshd"})
     for rank in (0, 1):
-        made = build(TWO.format(rank) + "launcher: plain")
+        made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.launch.verdict) == ("wanted", "first-failure")
+        assert (made.roll_call, made.alone, made.launch.verdict) == ("wanted", "", "first-failure")
+        assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "sshd", "alone"),
+    [
+        ({}, "", True, "no secret was given"),
+        ({"ENTRYPOINT_SECRET": SECRET}, "", True, ""),
+        ({}, "secret_file: /nowhere", True, ""),
+        ({}, "ssh: {client_key: /a, host_key: /b}", True, ""),
+        ({"ENTRYPOINT_SECRET": SECRET}, "", False, "this image has no sshd"),
+    ],
+)
+def test_who_needs_no_roll_call_holds_none_without_a_secret(
+    env: dict[str, str], text: str, sshd: bool, alone: str
+) -> None:
+    container = facts(programs={"sshd": "/usr/sbin/sshd"} if sshd else {})
+    made = build(TWO.format(0) + f"launcher: ascend\n{text}", container, env=env)
+    assert (made.roll_call, made.alone) == ("none" if alone else "wanted", alone)
+    assert ("host_key" in {file.name for file in made.files}) == (not alone)
+    spec, _ = settle("", container)
+    shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, since")]
+    assert shown == [f"roll call: none, since {alone}: each node ends by itself, whatever the others do"] * bool(alone)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# How many ranks really start
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("slots: 2", 2),
+        ("slots: 4\nmpi: {np: 3}", 3),
+        (TWO.format(0) + "slots: 4\nmpi: {np: 3}", 3),
+        (TWO.format(1) + "slots: 4\nmpi: {np: 3}", 3),
+        ("slots: 8\nlauncher: plain", 1),
+        (TWO.format(1) + "slots: 8\nlauncher: plain", 2),
+        ("slots: 8\nlauncher: tensorflow", 1),
+        (TWO.format(0) + "slots: 8\nlauncher: tensorflow", 2),
+        (TWO.format(0) + "slots: 8\nlauncher: pytorch", 2),
+        (TWO.format(0) + "slots: 8\nlauncher: torchrun", 16),
+        (TWO.format(0) + "slots: 8\nlauncher: torchlaunch", 16),
+        (TWO.format(0) + "slots: 8\nlauncher: msrun", 16),
+        (TWO.format(0) + "slots: 8\nlauncher: ascend", 16),
+    ],
+)
+def test_the_ranks_shown_are_those_that_start(text: str, ranks: int) -> None:
+    made, (spec, _) = build(text), settle(text, facts())
+    assert json.loads(plan_json(spec, made))["world_size"] == ranks
+    assert f" {ranks} rank{'s' * (ranks > 1)}, launcher {made.launcher}," in plan_text(spec, made).splitlines()[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Devices that were asked for, or that ranks need
+
+
+def refused(text: str, device: Device) -> str:
+    spec, topology = settle(text + "\ncommand: [prog]", facts(), device)
+    try:
+        planning.check_device(spec, planning.build(spec, facts(), topology, planning.assume_roster(topology, facts())))
+    except ConfigError as error:
+        return f"{error.status} {error.what}"
+    return ""
+
+
+NONE, CARDS = Device("nvidia", 0, "0 /dev/nvidia*"), Device("nvidia", 2, "2 /dev/nvidia*")
+SERVER = "hosts: [w, p]\nnode_rank: {}\ntensorflow: {{ps: 1}}\nlauncher: tensorflow\ndevice: nvidia"
+MISSING = "78 device nvidia was asked for and is not in this container (spec job.yaml:{}:9)"
+MANY = "78 3 ranks on this node, and fewer accelerators (spec job.yaml:1:8)"
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "message"),
+    [
+        ("device: nvidia", NONE, MISSING.format(1)),
+        ("device: nvidia", CARDS, ""),
+        ("device: cpu", Device("cpu", 0, "no accelerator"), ""),
+        ("", Device("cpu", 0, "no accelerator"), ""),
+        (SERVER.format(0), NONE, MISSING.format(5)),
+        (SERVER.format(1), NONE, ""),  # a parameter server computes on none
+        ("slots: 3", CARDS, MANY),
+        ("slots: 3\nlauncher: torchrun", CARDS, MANY),
+        ("slots: 3\nlauncher: ascend\nascend: {rank_table: none}", CARDS, MANY),
+        ("slots: 2", CARDS, ""),
+        ("slots: 1", CARDS, ""),
+        ("slots: 3\nlauncher: ascend", CARDS, ""),  # the rank table decides, and is compared itself
+        ("slots: 3\nlauncher: plain", CARDS, ""),  # one program, whatever the slots
+        ("slots: 3", NONE, ""),  # hidden by CUDA_VISIBLE_DEVICES
+        ("slots: 3", Device("cpu", 0, "no accelerator"), ""),
+    ],
+)
+def test_devices_that_are_not_there(text: str, device: Device, message: str) -> None:
+    assert refused(text, device) == message
 
 
 def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
