@@ -113,3 +113,14 @@ class RefusedError(EntrypointError):
 
 class ConfigError(EntrypointError):
     status = 78
+
+
+_CONFIG = (UsageError, SpecError, NoInputError, CantCreateError, RefusedError, ConfigError)
+_INFRASTRUCTURE = (UnavailableError, OsError, RetryError)
+
+RETRIED = tuple(kind.status for kind in _INFRASTRUCTURE)
+"""Statuses after which a retry may help; all that we write for schedulers retries these, and only these."""
+
+CLASSES = {EXIT_SOFTWARE: "defect"}
+CLASSES |= {kind.status: "config" for kind in _CONFIG} | dict.fromkeys(RETRIED, "infrastructure")
+"""Whose it is to fix, of each status of ours."""

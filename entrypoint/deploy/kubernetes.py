@@ -6,10 +6,13 @@ newer, where the failure policy is stable.
 
 from __future__ import annotations
 
+import contextlib
 import math
 
+import yaml
+
 from entrypoint.deploy._options import Options, resources, settings
-from entrypoint.errors import ConfigError, RetryError, UsageError
+from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.jobspec import JobSpec
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
@@ -20,8 +23,8 @@ __all__ = ["Options", "render"]
 _CARDS = {"nvidia": "nvidia.com/gpu", "ascend": "huawei.com/Ascend910"}
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
-# A node that lost its peers, and one that was told to stop with its job: a new start may do better.
-_RESTARTED = [RetryError.status, 128 + 15]
+# What machines or the network did, and a node that was told to stop with its job: a new start may do better.
+_RESTARTED = [*RETRIED, 128 + 15]
 _RESTARTS = 3  # of the whole job
 _PROBE = 10  # seconds between two
 _HOOKS = 3600  # seconds that start hooks may take before nodes look for each other
@@ -108,9 +111,10 @@ def _expanded(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    """The spec as people wrote it, where YAML's block form holds it; else one quoted line."""
-    lines = text.split("\n")
-    plain = all(line.isprintable() and line == line.rstrip() for line in lines)
-    if not plain or not text.strip() or lines[0].startswith(" ") or not text.endswith("\n") or lines[-2] == "":
-        return text
-    return Raw("|\n" + "\n".join(f"    {line}" if line else "" for line in lines[:-1]))
+    """The spec as people wrote it, where YAML's block form holds just that; else one quoted line."""
+    block = "|\n" + "\n".join(f"    {line}" if line else "" for line in text.removesuffix("\n").split("\n"))
+    plain = all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
+    with contextlib.suppress(yaml.YAMLError):
+        if plain and yaml.safe_load(f"  job.yaml: {block}\n") == {"job.yaml": text}:
+            return Raw(block)
+    return text

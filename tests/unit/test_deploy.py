@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from entrypoint import cli, fields, registry
+from entrypoint import cli, errors, fields, registry
 from entrypoint import spec as specs
 from entrypoint.deploy import compose, kubernetes
 from entrypoint.errors import EntrypointError
@@ -66,7 +66,7 @@ def test_what_belongs_together_is_named_alike(case: str) -> None:
     assert pod["restartPolicy"] == "Never"
     codes = [rule["onExitCodes"] for rule in job["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
     assert {each["containerName"] for each in codes} == {container["name"]}
-    assert codes[0]["values"] == codes[1]["values"] == [75, 143]
+    assert codes[0]["values"] == codes[1]["values"] == [69, 71, 75, 143]
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
     assert set(mounts) == {each["name"] for each in pod["volumes"]}
     assert env["ENTRYPOINT_SPEC"] == f"{mounts['spec']}/{next(iter(parts['ConfigMap']['data']))}"
@@ -221,3 +221,34 @@ def test_the_number_of_nodes(
     assert status == (64 if message else 0)
     assert message in said.err
     assert ("completions: 2" in said.out) == (not message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n  name: demo\n", "\n\n  slots: 2\n  name: x\n", "a: 1", "a: 1\n\n", "\n", " a: 1\n", "a: b \n", "\ta: 1\n",
+     "a: |\n  x\n\n  y\n",
+     "# ä 😀 \x85 \u2028\na: 1\n", "---\na: 1\n", "a: 1\r\n", "\ufeffa: 1\n", "- %x\n", "? a\n", "#\n a: 1\n"],
+)  # fmt: skip
+def test_the_spec_travels_byte_for_byte(text: str) -> None:
+    options = kubernetes.Options(image="image", spec_text=text, nodes=2)
+    rendered = kubernetes.render(specs.load("", "job.yaml", {}, {}), options)
+    (config,) = [each for each in yaml.safe_load_all(rendered) if each["kind"] == "ConfigMap"]
+    assert config["data"] == {"job.yaml": text}
+
+
+def test_what_may_be_helped_by_a_retry_is_retried() -> None:
+    """One table: class `infrastructure`, the rendered policy, and the documents."""
+    may = {status for status, kind in errors.CLASSES.items() if kind == "infrastructure"}
+    assert may == {69, 71, 75}
+    rules = manifests("two")["Job"]["spec"]["podFailurePolicy"]["rules"]
+    assert {rule["action"]: set(rule["onExitCodes"]["values"]) for rule in rules if "onExitCodes" in rule} == {
+        "Count": may | {143},
+        "FailJob": may | {143},  # NotIn
+    }
+    docs = Path(__file__).parents[2] / "docs"
+    table = (docs / "exit-codes.md").read_text()
+    assert "| `infrastructure` | the machines' or the network's: a retry may help | 69, 71, 75 |" in table
+    rows = [line.strip("| *\n").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    advice = {row[0].strip("*"): row[-1].strip("* ") for row in rows if len(row) == 4}
+    assert {status for status, words in advice.items() if words.startswith("retry")} == set(map(str, sorted(may)))
+    assert "69, 71 or 75" in (docs / "kubernetes.md").read_text()
