@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.run.execute import execute
     from entrypoint.run.result import recorded
 
-    with recorded() as result:
+    with recorded(say) as result:
         spec, facts, topology = _settle(args)
         if args.passthrough and not _describes_job(spec, topology):
             outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
@@ -83,10 +83,14 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
 
 def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
-    ours = any(name.startswith(spec_fields.PREFIX) for name in _environ())
+    ours = {
+        name
+        for name, value in _environ().items()
+        if name.startswith(spec_fields.PREFIX) and value and not spec_fields.is_service(name, value)
+    }
     # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
     given = [each for each in spec_fields.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
-    return ours or bool(given or spec_fields.kept_back(spec)) or topology.platform != "local"
+    return bool(ours - spec_fields.NO_JOB or given or spec_fields.kept_back(spec)) or topology.platform != "local"
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:
@@ -211,10 +215,12 @@ def _environ() -> dict[str, str]:
 
 
 def _spec_text(path: str | None) -> tuple[str | None, str]:
+    from entrypoint.run.files import read
+
     if not path:
         return None, ""
     try:
-        return Path(path).read_bytes().decode("utf-8", "surrogateescape"), path
+        return read(path).decode("utf-8", "surrogateescape"), path
     except OSError as error:
         raise NoInputError(
             f"cannot read the job spec {path}",
@@ -224,8 +230,10 @@ def _spec_text(path: str | None) -> tuple[str | None, str]:
 
 
 def _text(path: str) -> str:
+    from entrypoint.run.files import read
+
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        return read(path).decode("utf-8", "replace")
     except OSError as error:
         raise NoInputError(f"cannot read {path}", error.strerror or "", "give a file that is there") from None
 

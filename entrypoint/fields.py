@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -36,6 +37,12 @@ RESERVED = {
     "ENTRYPOINT_CACHE": "Ours: where the demo and the tests keep what they fetched.",
 }
 """Variables of ours that are no field of the spec, and what they are."""
+NO_JOB = {"ENTRYPOINT_CACHE"}  # of those, what says nothing of a job
+
+# What Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service", environment
+# variables): for one named entrypoint, entrypoint-api or sshd they look like settings.
+_LINK = re.compile(r"(tcp|udp|sctp)://")
+_SERVICE = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
 _ADAPTERS = {"launcher": "launchers", "platform": "platforms", "device": "devices"}  # field -> kind in the registry
 _PATHS = (
@@ -79,6 +86,11 @@ class FieldInfo:
 def fields() -> tuple[FieldInfo, ...]:
     """Every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
     return tuple(_fields_of(JobSpec, ""))
+
+
+def is_service(name: str, value: str) -> bool:
+    """Whether a variable has the form that Kubernetes gives those of a Service, and is nobody's setting."""
+    return bool(_SERVICE.fullmatch(name) or (name.endswith("_PORT") and _LINK.match(value)))
 
 
 @dataclass(frozen=True)
@@ -192,7 +204,12 @@ def checked(field: FieldInfo, item: Item, report: Report) -> Any:
         do = suggestion(value, field.choices) if field.choices else f"write for example {field.example}"
         report.add(item.place, field.path, field.needs, seen, do)
         return None
-    return value
+    return plain_path(value) if field.path in (*_PATHS, "log_dir") else value
+
+
+def plain_path(text: str) -> str:
+    """A path without `/` at its end or twice in a row, and without `/./`, so that names can be put after it."""
+    return str(PurePosixPath(re.sub("^//+", "/", text)))
 
 
 def _value(field: FieldInfo, item: Item, report: Report) -> Any:
@@ -302,6 +319,8 @@ def _run_dir(text: str) -> tuple[str, str] | None:
     # sshd_config, hostfiles and mpirun's own command line take this path, and not all of them know quoting.
     if re.search(r"[\s\"'$%\\]", text):
         return "white space, quotes, `$`, `%` and `\\` are not allowed in this path", "use another directory"
+    if plain_path(text).rpartition("/")[2] in ("", ".."):
+        return "a directory of its own is needed", "end it with a name, such as /tmp/job"
     return None if text.startswith("/") else ("an absolute path is needed", "begin it with /")
 
 
@@ -354,7 +373,7 @@ def _type(kind: str, limits: Mapping[str, float]) -> str:
     words = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
     bounds = {"ge": " of at least {}", "gt": " over {}"}
     if "le" in limits:
-        return f"{words.get(kind, kind)} from {limits['ge']:g} to {limits['le']:g}"
+        return f"{words.get(kind, kind)} from {limits['ge']:g} to {limits['le']:.15g}"
     return words.get(kind, kind) + "".join(bounds[key].format(f"{limit:g}") for key, limit in limits.items())
 
 

@@ -26,6 +26,10 @@ class Source:
 
 DEFAULT = Source("default")
 
+JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+# Far beyond what we were ever tried with; what is over them is a slip of the pen.
+MAX_NODES, MAX_SLOTS = 16384, 4096
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(
@@ -63,7 +67,7 @@ class SshSpec(_Section):
 class MpiSpec(_Section):
     """What the mpirun line is made of. Each field has the documented ModelArts variable as a second name."""
 
-    np: int | None = Field(None, ge=1, json_schema_extra=_alias("OPENMPI_NP"))
+    np: int | None = Field(None, ge=1, le=MAX_NODES * MAX_SLOTS, json_schema_extra=_alias("OPENMPI_NP"))
     """Ranks in all; slots summed over the nodes where not given."""
     hostfile: str | None = Field(None, json_schema_extra=_alias("OPENMPI_HOST_FILE_PATH"))
     """Path of your own hostfile; ours, written after the roll call, where not given."""
@@ -156,7 +160,7 @@ class TimeoutSpec(_Section):
 class JobSpec(_Section):
     """One training job. Every field is optional: a command alone is a one-node job."""
 
-    name: str = Field("job", pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", json_schema_extra=_flag("--name"))
+    name: str = Field("job", pattern=JOB_NAME, json_schema_extra=_flag("--name"))
     """Name of the job, a DNS label; it also separates the keys of two jobs that share a secret."""
     command: tuple[str, ...] = Field(())
     """The training program and its arguments, one list entry each; arguments after `--` replace it."""
@@ -174,7 +178,9 @@ class JobSpec(_Section):
     """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name."""
     node_rank: int | None = Field(None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")})
     """Index of this node in `hosts`; found by this container's host name where not given."""
-    slots: int | None = Field(None, ge=1, json_schema_extra={**_flag("--slots"), **_alias("MY_MPI_SLOTS")})
+    slots: int | None = Field(
+        None, ge=1, le=MAX_SLOTS, json_schema_extra={**_flag("--slots"), **_alias("MY_MPI_SLOTS")}
+    )
     """Processes (ranks) on each node; the number of accelerators, or 1, where not given."""
     secret_file: str | None = Field(None, json_schema_extra=_flag("--secret-file"))
     """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""

@@ -16,10 +16,22 @@ _NAME = (
     r"secret|passw|passphrase|_pwd|token(?!iz)|credential|(?:api|access|private|account|auth)[_-]?key"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
 )
+# Some of them are known to hold no secret but a place or a number.
+_HARMLESS = (
+    r"[\w.-]*[_-](?:file|path|dir|region|profile|output)|google_application_credentials"
+    r"|(?:[\w.-]*[._-])?(?:max|min|num|total)_(?:\w+_)?tokens|tokens_per_\w+"
+    r"|(?:[\w.-]*\.)?aws_(?:ca_bundle|pager|role_arn|role_session_name|endpoint_url\w*|batch_\w+|execution_env"
+    r"|max_attempts|retry_mode|defaults_mode|sdk_load_config|sts_regional_endpoints|ec2_metadata_\w+)"
+)
+_NO_SECRET = re.compile(_HARMLESS, re.IGNORECASE)
+# A word that ours may hold, too: as a password it is not worth a hole in them.
+_COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
+           "training", "standard", "internal", "external"}  # fmt: skip
 _SECRET = re.compile(_NAME, re.IGNORECASE)
+_NAMED = rf"(?<![\w.-])(?!(?:{_HARMLESS})[\"']?\s?[=:])[\w.-]*(?:{_NAME})[^\s=:]*[\"']?"
 # From the sign after such a name, in one word of a command or in a text of several.
-_ASSIGNED = re.compile(rf"((?:{_NAME})[^\s=:]*[\"']?\s?[=:]\s?)(?!//).+", re.IGNORECASE | re.DOTALL)
-_IN_TEXT = re.compile(rf"((?:{_NAME})[^\s=:]*[\"']?[=:])(?!//)\S+", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"({_NAMED}\s?[=:]\s?)(?!//).+", re.IGNORECASE | re.DOTALL)
+_IN_TEXT = re.compile(rf"({_NAMED}[=:])(?!//)\S+", re.IGNORECASE)
 _IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = re.compile(
@@ -30,7 +42,7 @@ _SAMPLE = re.compile(
 
 def is_secret(name: str) -> bool:
     """Whether a value of that name may be a secret, so that nothing shows it."""
-    return bool(_SECRET.search(name))
+    return bool(_SECRET.search(name)) and not _NO_SECRET.fullmatch(name)
 
 
 def masked(text: str) -> str:
@@ -53,6 +65,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
 def scrubbed(text: str, env: Mapping[str, str]) -> str:
     """A text without the values of the environment's secrets, whatever brought them there: the last guard."""
     values = {value for name, value in env.items() if is_secret(name) and len(value) >= _SURE}
+    values -= {value for value in values if value.lower() in _COMMON}
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text

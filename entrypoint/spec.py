@@ -29,6 +29,7 @@ from entrypoint.fields import (
     check_host,
     checked,
     fields,
+    is_service,
     nested,
     schema,
     suggestion,
@@ -40,13 +41,6 @@ from entrypoint.yamlfile import Item, Odd, Place, Report, one_line, quoted, text
 __all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "schema"]
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
-
-
-# What Kubernetes sets in every container of a namespace that has a Service named entrypoint.
-_SERVICE = re.compile(rf"{PREFIX}(SERVICE_HOST|SERVICE_PORT|PORT)(_|\Z)")
-
-# And in one that has a Service called master: MASTER_PORT=tcp://10.0.0.1:80, which nobody set.
-_LINK = re.compile(r"(tcp|udp|sctp)://")
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     Raises SpecError with every problem of all three, sorted: file by position, then variables, then flags.
     """
     assert flags.keys() <= {field.path for field in fields()}
+    env = {name: value for name, value in env.items() if not is_service(name, value)}
     report = Report()
     root = yamlfile.read(text, file, report) if text is not None else None
     written = dict(_leaves(root, JobSpec, "", report)) if root else {}
@@ -139,7 +134,7 @@ def _unknown_key(key: str, path: str, place: Place, model: type[BaseModel], repo
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
-        if env.get(name) and not (name == "MASTER_PORT" and _LINK.match(env[name])):
+        if env.get(name):
             return _from_text(field, env[name], Place(1, 0, 0, name), report)
     return None
 
@@ -147,7 +142,7 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item 
 def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known.values() and not _SERVICE.match(name):
+        if name.startswith(PREFIX) and env[name] and name not in known.values():
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/spec.md"])
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
 

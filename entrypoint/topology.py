@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
+from collections import Counter
 
 from entrypoint.errors import ConfigError
-from entrypoint.jobspec import DEFAULT, JobSpec, Source
+from entrypoint.fields import plain_path
+from entrypoint.jobspec import DEFAULT, MAX_NODES, MAX_SLOTS, JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import check_host
 
@@ -25,8 +28,10 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     tasks = _tasks(spec, site, len(hosts), origins)
     ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
     run_dir = _run_dir(spec, facts, origins)
+    counts = {task: itertools.count() for task in tasks}
+    places = [next(counts[task]) for task in tasks]
     nodes = tuple(
-        Node(rank, host, slots, address, tasks[rank], tasks[:rank].count(tasks[rank]), ports[rank])
+        Node(rank, host, slots, address, tasks[rank], places[rank], ports[rank])
         for rank, (host, address) in enumerate(hosts)
     )
     _check_addresses(nodes, origins["hosts"])
@@ -61,6 +66,8 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
     else:
         origins["hosts"] = Source("default", "this container's host name")
         return [(facts.hostname or "localhost", None)]
+    if len(given) > MAX_NODES:
+        raise ConfigError(f"too many hosts ({origins['hosts']})", f"{len(given)}", f"a job has {MAX_NODES} at most")
     hosts: list[tuple[str, str | None]] = []
     bad: list[str] = []
     for entry in given:
@@ -75,8 +82,8 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
             ", ".join(bad),
             _advice([host for host, _ in hosts], bad),
         )
-    names = [host.lower() for host, _ in hosts]  # DNS knows no case
-    twice = sorted({name for name in names if names.count(name) > 1})
+    names = Counter(host.lower() for host, _ in hosts)  # DNS knows no case
+    twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         raise ConfigError(f"a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
     return hosts
@@ -152,6 +159,9 @@ def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]
         return spec.slots
     if site.slots is not None:
         origins["slots"] = Source("platform", site.origins.get("slots", site.platform))
+        if site.slots > MAX_SLOTS:
+            do = f"a node has {MAX_SLOTS} at most; ENTRYPOINT_SLOTS wins over the platform"
+            raise ConfigError(f"too many slots ({origins['slots']})", str(site.slots), do)
         return site.slots
     origins["slots"] = Source("default", device.origin)
     return max(device.count, 1)
@@ -184,8 +194,11 @@ def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | N
 def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]) -> str:
     if spec.log_dir is None and site.log_dir:
         origins["log_dir"] = Source("platform", site.origins.get("log_dir", site.platform))
-        return site.log_dir
+        return plain_path(site.log_dir)
     origins["log_dir"] = spec.source("log_dir")
+    if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
+        seen = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
+        raise ConfigError(f"logs are to outlive the job ({origins['log_dir']})", seen, "give log_dir another place")
     return spec.log_dir or f"{run_dir}-log"
 
 

@@ -8,9 +8,11 @@ file of the preset MPI image for MA_VJ_NAME's host name rule and for the order o
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
+from entrypoint.jobspec import JOB_NAME, MAX_NODES
 from entrypoint.model import Facts, Site
 
 # Users cannot set MA_* variables there, so any of these is the platform's own word.
@@ -49,6 +51,7 @@ def site(facts: Facts) -> Site:
     job = env.get("MA_VJ_NAME") or None
     if job:
         origins["name"] = "MA_VJ_NAME"
+        _check_job(job)
     return Site(
         platform="modelarts",
         hosts=hosts,
@@ -134,6 +137,13 @@ def _is_ipv6(text: str) -> bool:
         return ipaddress.ip_address(text).version == 6
     except ValueError:
         return False
+
+
+def _check_job(name: str) -> None:
+    """The name is part of paths and of what people read, as a spec's."""
+    if not re.fullmatch(JOB_NAME, name):
+        do = "give the job a name of a-z, 0-9 and -, up to 63 characters"
+        raise ConfigError("MA_VJ_NAME cannot be a job's name", repr(name[:80]), do)
 
 
 def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str]) -> tuple[str, str, str]:
@@ -224,4 +234,6 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
         return None
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"{name} is not a whole number", repr(text[:60]), f"mend {name}")
+    if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
+        raise ConfigError(f"{name} is too large", text[:60], f"set it to {MAX_NODES} at most, the nodes of a job")
     return int(text)

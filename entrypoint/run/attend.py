@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.run import shim, wire
-from entrypoint.run.files import RunDir
+from entrypoint.run.files import RunDir, explained
 
 
 class Attendant:
@@ -28,7 +28,8 @@ class Attendant:
         """Listen, and write the command that sshd's sessions run to get here."""
         socket = run_dir.path / "attend.sock"
         socket.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, str(socket))
+        with explained(socket):
+            self._server = await asyncio.start_unix_server(self._serve, str(socket))
         # -I -S: nothing of the user's, and nothing that costs time.
         command = shlex.join([sys.executable, "-I", "-S", str(Path(shim.__file__)), str(socket)])
         run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)

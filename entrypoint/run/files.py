@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import select
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
 
+MAX_BYTES = 64 << 20  # of a file that we are told to read
 READY = b"ready\n"  # the lock's text once the job has started on this node
 
 
@@ -26,6 +30,31 @@ def put(path: Path, data: bytes, mode: int) -> None:
     temporary.replace(path)
 
 
+def read(path: str, seconds: float = 10.0) -> bytes:
+    """What is in a file that people name. It may be a pipe, as in `--spec <(...)`, or, by mistake, a device.
+
+    Raises OSError where it cannot be read, has no end within `MAX_BYTES`, or where nothing comes within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        ready, data = select.poll(), bytearray()
+        ready.register(file, select.POLLIN)
+        while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            try:
+                part = os.read(file, 1 << 20)
+            except BlockingIOError:
+                continue
+            data += part
+            if not part:
+                return bytes(data)
+            if len(data) > MAX_BYTES:
+                raise OSError(errno.EFBIG, f"more than {MAX_BYTES >> 20} MiB")
+        raise OSError(errno.ETIMEDOUT, f"not a regular file, and its end did not come within {seconds:g}s")
+    finally:
+        os.close(file)
+
+
 class RunDir:
     """A directory that this user alone can enter, held by one entrypoint at a time."""
 
@@ -36,7 +65,7 @@ class RunDir:
         left there, or another entrypoint has it.
         """
         self.path = Path(path)
-        with _explained(self.path):
+        with explained(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(mode=0o700)
@@ -57,7 +86,7 @@ class RunDir:
         self._lock = self._hold()
 
     def _hold(self) -> int:
-        with _explained(self.path):
+        with explained(self.path):
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,6 +96,13 @@ class RunDir:
                 "another entrypoint is at work in this run directory",
                 str(self.path),
                 "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",
+            ) from None
+        except OSError as error:  # such as Lustre, mounted without flock
+            os.close(lock)
+            raise CantCreateError(
+                "the run directory's file system cannot lock files",
+                f"{self.path}: {error.strerror}",
+                "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
             ) from None
         os.ftruncate(lock, 0)
         return lock
@@ -81,13 +117,13 @@ class RunDir:
         Raises CantCreateError when the disk is full or read-only.
         """
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-        with _explained(self.path / name):
+        with explained(self.path / name):
             put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
         """A named pipe, opened so that it never blocks and never ends; the caller closes it."""
         path = self.path / name
-        with _explained(path):
+        with explained(path):
             path.unlink(missing_ok=True)
             os.mkfifo(path, 0o600)
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -115,7 +151,7 @@ def make_folders(paths: Iterable[str]) -> None:
     Raises CantCreateError when one can't be made, ConfigError when others could have put it where it is, as in /tmp.
     """
     for path in map(Path, paths):
-        with _explained(path):
+        with explained(path):
             path.mkdir(parents=True, exist_ok=True)
             found, around = os.lstat(path), os.stat(path.parent)
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
@@ -127,7 +163,8 @@ def make_folders(paths: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Turn what the system says into an error that says what to do."""
     try:
         yield
     except OSError as error:

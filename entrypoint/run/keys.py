@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,7 +19,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Topology
-from entrypoint.secret import weakness
+from entrypoint.run.files import read
+from entrypoint.secret import HIDDEN, weakness
 
 _OPENSSH: Any = serialization.load_ssh_private_key
 
@@ -139,12 +139,14 @@ def _parse(path: str, field: str) -> Ed25519PrivateKey:
 
 def _read(path: str, field: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read(path)
     except OSError as error:
         do = "mount it where this user can read it"
         if isinstance(error, PermissionError):
             do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
-        raise NoInputError(f"cannot read {field}", f"{path}: {error.strerror}", do) from None
+        # Somebody may have given the secret itself for its file.
+        shown = HIDDEN if "/" not in path and weakness(os.fsencode(path)) is None else path
+        raise NoInputError(f"cannot read {field}", f"{shown}: {error.strerror}", do) from None
 
 
 def _private(key: Ed25519PrivateKey) -> bytes:

@@ -7,6 +7,8 @@ nothing is ever said.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,19 +53,19 @@ class Memory:
 def _folders(root: Path, version: int) -> list[Path]:
     """This process's cgroup and those around it, innermost first, as /proc says."""
     try:
-        groups = (root / "proc/self/cgroup").read_text().splitlines()
-        mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+        groups = _lines(root / "proc/self/cgroup")
+        mounts = _lines(root / "proc/self/mountinfo")
     except OSError:
         return []
     for group in groups:
-        number, controllers, path = group.split(":", 2)
+        number, controllers, path = _path(group).split(":", 2)
         if (version == 2 and number == "0") or (version == 1 and "memory" in controllers.split(",")):
             break
     else:
         return []
     for mount in mounts:
         words, _, kind = mount.partition(" - ")
-        top, place = words.split()[3:5]
+        top, place = map(_path, words.split(" ")[3:5])
         kind, _, options = kind.split(" ", 2)
         if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or "memory" in options.split(",")):
             # The mount shows the cgroup `top`; without a namespace of its own the path is the host's.
@@ -73,6 +75,16 @@ def _folders(root: Path, version: int) -> list[Path]:
             inner = inner if inner.is_dir() else here
             return [inner, *(folder for folder in inner.parents if folder == here or here in folder.parents)]
     return []
+
+
+def _lines(file: Path) -> list[str]:
+    """Of a file of the kernel's, in which a path may hold any byte."""
+    return os.fsdecode(file.read_bytes()).rstrip("\n").split("\n")
+
+
+def _path(text: str) -> str:
+    """As it is: the kernel writes white space in it as octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def _kills(counter: Path) -> int:

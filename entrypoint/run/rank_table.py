@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 
 from entrypoint import ranktable
 from entrypoint.errors import ConfigError
 from entrypoint.model import Cards, Facts, Topology
+from entrypoint.run.files import read
 from entrypoint.run.progress import Say, Waiting
 
 _LOOK = 0.5  # seconds between two looks: where a file is mounted, its change sends no event that holds for all mounts
@@ -49,7 +49,7 @@ def look(facts: Facts, topology: Topology, say: Say) -> Cards | None:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        return read(path, 1.0).decode("utf-8", "replace")
     except FileNotFoundError:
         raise ranktable.NotReady(path, "it is not there yet") from None
     except OSError as error:

@@ -13,22 +13,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from entrypoint import errors
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
 from entrypoint.model import Outcome, Topology
-from entrypoint.secret import is_secret
+from entrypoint.run.progress import Say
+from entrypoint.secret import scrubbed
 
 TERMINATION_LOG = Path("/dev/termination-log")
 _LIMIT = 4096  # bytes that Kubernetes takes of it
-_SHORTEST_SECRET = 8  # a shorter value may be any word
 _STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody wanted it to end
-_OURS = {
-    "config": (errors.UsageError, errors.SpecError, errors.NoInputError, errors.CantCreateError, errors.RefusedError,
-               errors.ConfigError),
-    "infrastructure": (errors.UnavailableError, errors.OsError, errors.RetryError),
-}  # fmt: skip
-_CLASSES = {0: "success", EXIT_SOFTWARE: "defect"}
-_CLASSES |= {kind.status: name for name, kinds in _OURS.items() for kind in kinds} | dict.fromkeys(_STOPPED, "stopped")
+_CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
 
 
 def classify(status: int, reason: str) -> str:
@@ -39,10 +32,7 @@ def classify(status: int, reason: str) -> str:
 
 def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> str:
     """The line, in ASCII, at most 4096 bytes; a reason that is too long loses its end, secrets are not in it."""
-    reason = outcome.reason
-    secrets = {value for name, value in environ.items() if is_secret(name) and len(value) >= _SHORTEST_SECRET}
-    for secret in sorted(secrets, key=len, reverse=True):
-        reason = reason.replace(secret, "(not shown)")
+    reason = scrubbed(outcome.reason, environ)
     end, keep = "", len(reason)
     while True:
         fields = {"status": outcome.status, "reason": reason[:keep] + end, "node": node, "job": job}
@@ -54,31 +44,45 @@ def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> s
 
 
 class Result:
-    """This node's result, written once it is known. That it cannot be written anywhere changes nothing."""
+    """This node's result, written once it is known. That it cannot be written anywhere is said, and changes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say) -> None:
+        self._say = say
         self._node, self._job = socket.gethostname(), ""
         self._file: Path | None = None
 
     def about(self, topology: Topology) -> None:
-        """Say whose result it will be; the one of an earlier run goes away."""
+        """Say whose result it will be; the one of an earlier run goes away.
+
+        Raises ConfigError where another user's file is in its place and cannot be removed: it would be taken for ours.
+        """
         self._node, self._job = topology.this.host, topology.job
-        self._file = Path(f"{topology.run_dir}-result.json")
+        file = Path(f"{topology.run_dir}-result.json")
         with contextlib.suppress(OSError):
-            self._file.unlink()
+            file.unlink()
+        with contextlib.suppress(OSError):
+            if (owner := file.lstat().st_uid) != os.geteuid():
+                seen = f"{file} is owned by {owner}, we are {os.geteuid()}"
+                do = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
+                raise ConfigError("another user's file is in the place of this job's result", seen, do)
+        self._file = file
 
     def end(self, outcome: Outcome) -> Outcome:
         """Write the outcome where it can be read afterwards."""
         text = line(outcome, self._node, self._job, os.environ).encode()
         with contextlib.suppress(OSError):  # it is there or it is not: we are not in Kubernetes
-            log = os.open(TERMINATION_LOG, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            log = os.open(TERMINATION_LOG, flags)
             try:
                 os.write(log, text)
             finally:
                 os.close(log)
         if self._file is not None:
-            with contextlib.suppress(OSError):
+            try:
                 self._replace(self._file, text)
+            except OSError as error:
+                do = "whatever lies there is not this job's"
+                self._say(f"the result cannot be written | {self._file}: {error.strerror or error} | {do}")
         return outcome
 
     def _replace(self, path: Path, text: bytes) -> None:
@@ -91,12 +95,13 @@ class Result:
             os.replace(name, path)
         except OSError:
             os.unlink(name)
+            raise
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[Result]:
+def recorded(say: Say) -> Iterator[Result]:
     """What is raised within is a result too."""
-    result = Result()
+    result = Result(say)
     try:
         yield result
     except EntrypointError as error:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Device, Facts, Site
+from entrypoint.errors import ConfigError, NoInputError, SpecError
+from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.run import keys
-from entrypoint.secret import is_secret, masked, masked_words, weakness
+from entrypoint.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.spec import Override, load
 from entrypoint.topology import build
 
@@ -100,12 +100,14 @@ def test_a_secret_has_one_source() -> None:
 CREDENTIALS = (
     "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "AWS_ANYTHING", "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "DB_PWD", "WANDB_API_KEY", "CRED_A", "CREDENTIALS",
-    "MY_CRED", "ENTRYPOINT_SECRET", "env.AWS_REGION", "--api-key", "SSH_PASSPHRASE", "AZURE_ACCOUNT_KEY",
+    "MY_CRED", "ENTRYPOINT_SECRET", "env.AWS_SECRET_ACCESS_KEY", "--api-key", "SSH_PASSPHRASE", "AZURE_ACCOUNT_KEY",
     "ssl_private_key",
 )  # fmt: skip
 PLAIN = (
     "TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD", "PWD", "OLDPWD", "NCCL_DEBUG", "CREDO", "PATH",
-    "LAWS_OF_PHYSICS",
+    "LAWS_OF_PHYSICS", "AWS_DEFAULT_REGION", "env.AWS_REGION", "AWS_BATCH_JOB_ID", "AWS_ENDPOINT_URL_S3",
+    "ENTRYPOINT_SECRET_FILE", "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN_PATH",
+    "--token-file", "MAX_NEW_TOKENS", "secret_file",
 )  # fmt: skip
 
 
@@ -126,6 +128,28 @@ def test_masked() -> None:
         "HF_TOKEN=(not shown)", "--token", "--quick", "https://me:(not shown)@host/x", "--tokenizer", "bert",
         "sh -c 'export MY_SECRET=(not shown)", '{"password": (not shown)',
     ]  # fmt: skip
+    harmless = ["--token-file", "/x", "AWS_DEFAULT_REGION=eu-1", "sh -c 'AWS_REGION=eu-1 HF_TOKEN=v'"]
+    assert masked_words(harmless) == [*harmless[:-1], "sh -c 'AWS_REGION=eu-1 HF_TOKEN=(not shown)"]
+    assert masked("-x AWS_REGION=eu-1 -x HF_TOKEN=v") == "-x AWS_REGION=eu-1 -x HF_TOKEN=(not shown)"
     assert masked("-x HF_TOKEN=v -x NCCL_DEBUG=INFO -x A=http://u:v@h/") == (
         "-x HF_TOKEN=(not shown) -x NCCL_DEBUG=INFO -x A=http://u:(not shown)@h/"
     )
+
+
+def test_what_is_no_secret_stays_in_a_message() -> None:
+    """A region, the path of a secret file, short and common words; and a secret is not."""
+    env = {
+        "AWS_DEFAULT_REGION": "node-example-1", "ENTRYPOINT_SECRET_FILE": "/run/secrets/job", "MY_PASSWORD": "training",
+        "A_TOKEN": "short", "HF_TOKEN": "hf_0123456789",
+    }  # fmt: skip
+    text = "node-example-1: cannot read /run/secrets/job, training.py, short, hf_0123456789"
+    assert scrubbed(text, env) == "node-example-1: cannot read /run/secrets/job, training.py, short, (not shown)"
+
+
+def test_a_secret_given_for_its_file_is_not_shown() -> None:
+    mistaken = secrets.token_hex(32)
+    spec = load(None, "", {"ENTRYPOINT_SECRET_FILE": mistaken, "ENTRYPOINT_HOSTS": "a,b"}, {})
+    node, device = (Node(0, "a", 1), Node(1, "b", 1)), Device("cpu", 0, "none")
+    with pytest.raises(NoInputError) as caught:
+        keys.load(spec, Topology("job", node, 0, "local", device, run_dir="/r", user="u"))
+    assert mistaken not in str(caught.value)

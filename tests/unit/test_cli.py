@@ -49,9 +49,18 @@ def tree(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("env", "is_job"), [({}, False), ({"MASTER_PORT": "7070"}, False), ({"MY_MPI_SLOTS": "1"}, True)]
+    ("env", "is_job"),
+    [
+        ({}, False),
+        ({"MASTER_PORT": "7070"}, False),
+        ({"MY_MPI_SLOTS": "1"}, True),
+        ({"ENTRYPOINT_SECRET": "", "ENTRYPOINT_SPEC": "", "ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_TRACE": "1"}, False),
+        ({"ENTRYPOINT_SERVICE_HOST": "10.0.0.1", "ENTRYPOINT_API_PORT": "tcp://10.0.0.1:80"}, False),
+        ({"ENTRYPOINT_API_PORT_80_TCP_ADDR": "10.0.0.1", "ENTRYPOINT_SSH_PORT": "tcp://10.0.0.1:80"}, False),
+        ({"ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_NODE_RANK": "0"}, True),
+    ],
 )
-def test_torch_s_own_variables_make_no_job_of_a_program(env: dict[str, str], is_job: bool, cwd: Path) -> None:
+def test_only_what_describes_a_job_makes_one_of_a_program(env: dict[str, str], is_job: bool, cwd: Path) -> None:
     done = entrypoint(cwd, "run", "--passthrough", "--", "env", env={**PATH, **env})
     assert (done.returncode, "ENTRYPOINT_RUN_DIR=" in done.stdout) == (0, is_job)
 
@@ -165,7 +174,7 @@ def test_six_mistakes_are_six_lines(cwd: Path) -> None:
         starts = [line.partition(" | ")[0] for line in done.stderr.splitlines()]
         assert starts == [
             "[entrypoint] job.yaml:2:1: comand: unknown key",
-            "[entrypoint] job.yaml:3:8: slots: a whole number of at least 1 is needed",
+            "[entrypoint] job.yaml:3:8: slots: a whole number from 1 to 4096 is needed",
             "[entrypoint] job.yaml:5:9: ssh.port: a whole number from 1 to 65535 is needed",
             "[entrypoint] job.yaml:7:12: env.VERSION: text is needed",
             "[entrypoint] job.yaml:8:11: launcher: there is no such launcher",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -10,13 +11,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from entrypoint.errors import CantCreateError, ConfigError
-from entrypoint.run.files import RunDir, make_folders
+from entrypoint.run.files import RunDir, make_folders, read
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -424,3 +426,44 @@ def test_a_link_where_anybody_could_have_put_it(shared: bool, tmp_path: Path) ->
         return
     with pytest.raises(ConfigError, match="a directory for logs is not ours"):
         make_folders([str(tmp_path / "log")])
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Lustre answers, mounted without flock; there is none here."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(CantCreateError) as caught:
+        RunDir(str(tmp_path / "run"))
+    assert str(caught.value) == (
+        f"the run directory's file system cannot lock files | {tmp_path}/run: Function not implemented"
+        " | set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Files that people name
+
+
+def test_a_file_and_a_pipe_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    assert read(str(tmp_path / "file")) == b"x" * 100_000
+    assert read("/dev/null") == b""
+    os.mkfifo(tmp_path / "fifo")
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"x" * 100_000))
+    writer.start()
+    assert read(str(tmp_path / "fifo")) == b"x" * 100_000
+    writer.join()
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match=r"not a regular file, and its end did not come within 0\.1s"):
+        read(str(tmp_path / "fifo"), 0.1)
+    monkeypatch.setattr("entrypoint.run.files.MAX_BYTES", 1 << 20)
+    with pytest.raises(OSError, match="more than 1 MiB"):
+        read("/dev/zero")
+    with pytest.raises(IsADirectoryError):
+        read(str(tmp_path))

@@ -97,3 +97,16 @@ def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     """Whatever it has, it can be asked."""
     assert Memory.watch().oom_killed() is None
+
+
+def test_mounts_of_any_name(tmp_path: Path) -> None:
+    """A mount point is bytes, not UTF-8, and white space in it is written as octal digits."""
+    v2(tmp_path)
+    mounts = tmp_path / "proc/self/mountinfo"
+    odd = b"29 1 0:25 / /mnt/caf\xe9\xc2\x85\\040x rw - ext4 /dev/sda rw\n"
+    mounts.write_bytes(odd + mounts.read_bytes().replace(b"/sys/fs/cgroup", b"/sys/fs\\040x/c"))
+    (tmp_path / "sys/fs x").mkdir()
+    (tmp_path / "sys/fs/cgroup").rename(tmp_path / "sys/fs x/c")
+    memory = Memory.watch(tmp_path)
+    write(tmp_path / "sys/fs x/c", memory__events="oom_kill 1")
+    assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"

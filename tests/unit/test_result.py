@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from entrypoint.model import Outcome
-from entrypoint.run.result import classify, line
+from entrypoint.errors import ConfigError
+from entrypoint.model import Device, Node, Outcome, Topology
+from entrypoint.run.result import Result, classify, line
 
 
 @pytest.mark.parametrize(
@@ -69,3 +74,60 @@ def test_secrets_are_not_in_it() -> None:
     reason = "cannot start prog-hf_0123456789: a-job's-own-secret, short, visible1"
     fields = json.loads(line(Outcome(127, reason), "n", "j", environ))
     assert fields["reason"] == "cannot start prog-(not shown): (not shown), short, visible1"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Its place, where others may write as well
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory like /tmp, and this process as a user that is not root."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o1777)
+        os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(0)
+
+
+def topology(folder: Path) -> Topology:
+    node, device = Node(0, "a", 1), Device("cpu", 0, "no accelerator")
+    return Topology("demo", (node,), 0, "local", device, run_dir=str(folder / "run"), user="u")
+
+
+def forge(folder: Path) -> Path:
+    os.seteuid(0)
+    file = folder / "run-result.json"
+    file.write_text('{"status": 0}')
+    os.chown(file, 1234, 1234)
+    os.seteuid(65534)
+    return file
+
+
+def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
+    file = forge(shared)
+    with pytest.raises(ConfigError) as caught:
+        Result(print).about(topology(shared))
+    assert str(caught.value) == (
+        f"another user's file is in the place of this job's result | {file} is owned by 1234, we are 65534"
+        " | remove it, or set ENTRYPOINT_RUN_DIR to another place"
+    )
+
+
+def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
+    """What came into its place while the job ran is not taken for it unnoticed."""
+    said: list[str] = []
+    result = Result(said.append)
+    result.about(topology(shared))
+    assert result.end(Outcome(7, "x")).status == 7
+    assert (json.loads((shared / "run-result.json").read_text())["status"], said) == (7, [])
+    result.about(topology(shared))
+    file = forge(shared)
+    assert result.end(Outcome(7, "x")).status == 7
+    do = "whatever lies there is not this job's"
+    assert said == [f"the result cannot be written | {file}: Operation not permitted | {do}"]
+    assert sorted(os.listdir(shared)) == ["run-result.json"]

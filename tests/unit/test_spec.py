@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ launcher: mpirum
 def test_six_mistakes_are_six_lines() -> None:
     assert problems(SIX_MISTAKES) == [
         "job.yaml:2:1: comand: unknown key | `comand` | did you mean `command`?",
-        'job.yaml:3:8: slots: a whole number of at least 1 is needed | "four" | write for example 1',
+        'job.yaml:3:8: slots: a whole number from 1 to 4096 is needed | "four" | write for example 1',
         "job.yaml:6:5: hosts.1: this is no host name: a label of it begins or ends with `-`"
         ' | "worker_1-" | rename the host, or write NAME=ADDRESS',
         "job.yaml:8:9: ssh.port: a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
@@ -148,6 +149,7 @@ BAD = [
     ("hosts: [a=10.0.0.300]", '1:9: hosts.0: an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
     ("hosts: [a=]", '1:9: hosts.0: an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
     ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),  # noqa: E501
+    ("run_dir: /a/../", '1:10: run_dir: a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),  # noqa: E501
     ("run_dir: tmp", '1:10: run_dir: an absolute path is needed | "tmp" | begin it with /'),
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
     ("ssh: {host_key: /k}", "1:17: ssh.host_key: ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
@@ -161,9 +163,9 @@ def test_one_mistake_is_one_line(text: str, expected: str) -> None:
 
 
 BAD_VARIABLES = [
-    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: a whole number of at least 1 is needed | "four" | write for example 1'),
+    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: a whole number from 1 to 4096 is needed | "four" | write for example 1'),
     ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
-    ({"SSHD_PORT": "tcp://10.0.0.1:22"}, f'ssh.port: {NUMBER} | "tcp://10.0.0.1:22" | write for example 36666'),
+    ({"SSHD_PORT": "10.0.0.1:22"}, f'ssh.port: {NUMBER} | "10.0.0.1:22" | write for example 36666'),
     ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: a number over 0 is needed | "inf" | write for example 600'),
     ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
     ({"ENTRYPOINT_SLOT": "4"}, "no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
@@ -269,12 +271,43 @@ def test_precedence(text: str | None, env: dict[str, str], flag: str | None, por
 
 def test_a_mistake_in_the_file_is_reported_although_a_flag_overrides_it() -> None:
     assert problems("slots: x", slots=Override("2", "--slots")) == [
-        'job.yaml:1:8: slots: a whole number of at least 1 is needed | "x" | write for example 1'
+        'job.yaml:1:8: slots: a whole number from 1 to 4096 is needed | "x" | write for example 1'
     ]
 
 
 def test_what_another_tool_left_does_not_matter_where_our_own_variable_is_set() -> None:
-    assert job(None, {"SSHD_PORT": "tcp://10.0.0.1:22", "ENTRYPOINT_SSH_PORT": "22"}).ssh.port == 22
+    assert job(None, {"SSHD_PORT": "10.0.0.1:22", "ENTRYPOINT_SSH_PORT": "22"}).ssh.port == 22
+
+
+# What Kubernetes 1.37 set in a Pod beside Services named entrypoint, entrypoint-api, entrypoint-ssh and sshd.
+SERVICES = {
+    **dict.fromkeys(("ENTRYPOINT_SERVICE_HOST", "ENTRYPOINT_API_SERVICE_HOST"), "10.96.7.1"),
+    **dict.fromkeys(("ENTRYPOINT_SERVICE_PORT", "ENTRYPOINT_API_SERVICE_PORT_HTTP"), "8080"),
+    **dict.fromkeys(("ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT", "ENTRYPOINT_API_PORT_8080_TCP"), "tcp://10.96.7.1:8080"),
+    **{"ENTRYPOINT_API_PORT_8080_TCP_PROTO": "tcp", "ENTRYPOINT_API_PORT_8080_TCP_PORT": "8080"},
+    **{"ENTRYPOINT_API_PORT_8080_TCP_ADDR": "10.96.7.1", "ENTRYPOINT_API_PORT_53_UDP": "udp://10.96.7.1:53"},
+    **{"ENTRYPOINT_SSH_PORT": "tcp://10.96.7.2:22", "SSHD_PORT": "tcp://10.96.7.3:22"},
+}
+
+
+def test_variables_of_kubernetes_services_are_no_settings() -> None:
+    made = job(None, SERVICES)
+    assert (made.ssh.port, made.source("ssh.port")) == (36666, Source("default"))
+    assert spec.load(None, "", {**SERVICES, "ENTRYPOINT_SSH_PORT": "22"}, {}).ssh.port == 22
+
+
+@pytest.mark.parametrize("name", ["ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"])
+def test_what_has_not_their_form_is_a_mistake_still(name: str) -> None:
+    with pytest.raises(SpecError, match="no such setting"):
+        job(None, {name: "8080"})
+
+
+@pytest.mark.parametrize("path", ["run_dir", "log_dir", "workdir", "secret_file", "mpi.hostfile"])
+def test_a_path_has_one_spelling(path: str) -> None:
+    """Names are put after it: `-result.json`, `/rank.env`."""
+    for text in ("/x/run", "/x/run/", "//x//run", "/x/./run//"):
+        made = job(None, {f"ENTRYPOINT_{path.upper().replace('.', '_')}": text})
+        assert operator.attrgetter(path)(made) == "/x/run"
 
 
 def test_variables_for_the_job_are_laid_over_each_other() -> None:

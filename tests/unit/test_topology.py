@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -404,3 +405,34 @@ def test_run_dir_must_hold_a_socket(run_dir: str, fits: bool) -> None:
         assert refusal(f"run_dir: {run_dir}") == (
             f"run_dir is too long for a socket in it | 91 bytes: {run_dir} | give one of at most 90 bytes"
         )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Bounds
+
+
+def test_many_hosts_cost_little() -> None:
+    """Seconds of CPU for as many as a job may have: each host is looked at once."""
+    many = Site("modelarts", tuple(f"h{number}" for number in range(16384)), index=1, tasks=("worker",) * 16384)
+    begun = time.process_time()
+    made = build(site=many)
+    assert time.process_time() - begun < 3
+    assert (len(made.nodes), made.nodes[-1].label) == (16384, "worker-16383")
+
+
+def test_too_many() -> None:
+    seen = refusal(site=Site("modelarts", ("h",) * 16385, index=0, origins={"hosts": "VC_WORKER_HOSTS"}))
+    assert seen == "too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"
+    seen = refusal(site=Site("modelarts", index=0, slots=4097, origins={"slots": "MA_NUM_GPUS"}))
+    do = "a node has 4096 at most; ENTRYPOINT_SLOTS wins over the platform"
+    assert seen == f"too many slots (platform MA_NUM_GPUS) | 4097 | {do}"
+    with pytest.raises(SpecError, match="slots: a whole number from 1 to 4096 is needed"):
+        build(slots="1" + 23 * "0")
+
+
+def test_logs_lie_outside_the_run_directory() -> None:
+    seen = refusal("run_dir: /x/run\nlog_dir: /x/run/log/")
+    what = "logs are to outlive the job (spec job.yaml:2:10)"
+    assert seen == f"{what} | /x/run/log is in /x/run, which goes away with the job | give log_dir another place"
+    assert build("run_dir: /x/run\nlog_dir: /x/runs").log_dir == "/x/runs"
+    assert build("run_dir: /x/run/").log_dir == "/x/run-log"
