@@ -172,7 +172,8 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
 def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:
     values = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
     run_dir = topology.run_dir
-    options = ("--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd, "--colons", "escaped")
+    options = ["--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd, "--colons", "escaped"]
+    options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
     keeper = (*_keeper(facts, run_dir, "{rank}"), *options)
     text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
     return [
@@ -189,9 +190,9 @@ def _rank_script(facts: Facts, topology: Topology) -> File:
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
-def kept(program: Program, number: int, facts: Facts, topology: Topology) -> tuple[str, ...]:
+def kept(program: Program, number: int, spec: JobSpec, facts: Facts, topology: Topology) -> tuple[str, ...]:
     """The command line that has `run/keeper.py` keep this program, which is the node's `number`th."""
-    options = ["--number", str(number), "--linger", "yes"]
+    options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] ", "--log", program.log]
     return (*_keeper(facts, topology.run_dir, str(number)), *options, "--", *program.argv)

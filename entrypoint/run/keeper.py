@@ -6,11 +6,13 @@ Run as a file, alone and isolated, once for each rank and each program of a node
     --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
     --pipe     that pipe's name; `ranks` where not given
     --number   by this number; the MPI rank's where not given
-    --linger   yes: after the program's end, stay for what it left running until that closes its output; apart: end, and
-               have another process stay
+    --linger   what the program leaves running may end by itself first; then it gets SIGTERM, so many seconds, SIGKILL;
+               apart: end, and have another process pass on what that prints; ending it is somebody else's
+    --hold     yes: where the program failed, stay until the entrypoint sends SIGURG, and end with 0: from the first
+               failure on, mpirun's daemon reads nothing that the other ranks print
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
     --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
-    --said     file to touch when the program prints, once a second at most
+    --said     file to write the time into when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
     --label    begin every line that the program prints with this; `${rank}` in it is the MPI rank, or the number
     --log      file that gets what the program prints, too
@@ -27,13 +29,24 @@ import select
 import sys
 import time
 
-_TAIL = 16384  # bytes kept; the reader takes the last lines of them
-_CHUNK = 65536
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_KILL = 9
+if __name__ == "__main__":  # alone and isolated, Python finds nothing of ours
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+
+from entrypoint.run.stream import Stream, write_all
+
+if False:  # for type checkers alone: it takes long to import
+    from collections.abc import Callable, Iterable
+
+_BY_ITSELF = 2.0  # seconds for what the program leaves running to end by itself, as `tee` does when its input ends
+_STUCK = 5.0  # seconds after a failure in which nobody takes any output: then it is dropped
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_TERM, _KILL = 15, 9
 _ENXIO = 6
+_OS_ERROR, _CANT_CREATE = 71, 73  # as in entrypoint/errors.py
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
-_IGNORED = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2)
+_IGNORED = (
+    _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
+)  # fmt: skip
 
 
 # What our sshd, ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
@@ -42,72 +55,33 @@ _OF_LOGINS = (
 )  # fmt: skip
 
 
-class Stream:
-    """One of the program's two output streams on its way to ours."""
+class Pipe:
+    """The way to the entrypoint, whose death is an error on it, since nobody else reads it."""
 
-    def __init__(
-        self, source: int, target: int, label: bytes, copies: list[bytearray], log: int | None, said: str | None
-    ) -> None:
-        self.source, self._target, self._label, self._copies, self._log = source, target, label, copies, log
-        self._said = said  # file whose time tells when there was output
-        self._rest = b""  # a line that has not ended yet
-        os.set_blocking(source, False)
-
-    spoke = 0.0  # when any of them last told the entrypoint that there was output, by time.monotonic()
-
-    def read(self) -> bytes | None:
-        """Pass on what is there: b"" at the stream's end, None where there is nothing just now."""
+    def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
+        self.fd, self._rank = -1, rank  # -1 where nobody is told
         try:
-            data = os.read(self.source, _CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""  # a terminal that nobody holds any more
-        if data and self._said and time.monotonic() - Stream.spoke > 1:
-            Stream.spoke = time.monotonic()
-            _touch(self._said)
-        for copy in self._copies:
-            copy += data
-            del copy[:-_TAIL]
-        if self._log is not None:
-            _write(self._log, data)
-        if not self._label:
-            _write(self._target, data)
-        else:
-            # A progress bar's lines end in a carriage return.
-            *lines, self._rest = (self._rest + data).replace(b"\r", b"\r\n").split(b"\n")
-            if lines:
-                _write(self._target, b"".join(self._labelled(line) for line in lines))
-        return data
+            if run_dir is not None:
+                self.fd = os.open(os.path.join(run_dir, name), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == _ENXIO:
+                os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
 
-    def _labelled(self, line: bytes) -> bytes:
-        return self._label + (line if line.endswith(b"\r") else line + b"\n")
-
-    def drain(self) -> bool:
-        """Pass on all that is there. False where what the program left running holds the stream open."""
-        while data := self.read():
-            pass
-        return data == b""
-
-    def close(self) -> None:
-        """Pass on what is left without a line end."""
-        if self._rest:
-            _write(self._target, self._label + self._rest + b"\n")
-
-
-def _touch(file: str) -> None:
-    try:
-        os.utime(file)
-    except OSError:
-        return  # nobody looks at it any more
-
-
-def _write(target: int, data: bytes) -> None:
-    try:
-        while data:
-            data = data[os.write(target, data) :]
-    except OSError:
-        pass  # nobody reads it, or the disk is full: no reason to end the program
+    def tell(self, event: str, value: int) -> None:
+        """One line, which also ends what others may have written there."""
+        if self.fd < 0:
+            return
+        line = f"\n{event} {self._rank} {value}\n".encode()
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        for _ in range(20):  # somebody fills it: 5 seconds at most
+            try:
+                os.write(self.fd, line)
+                return
+            except BlockingIOError:
+                poll.poll(250)
+            except OSError:
+                return
 
 
 def main(argv: list[str]) -> int:
@@ -115,38 +89,43 @@ def main(argv: list[str]) -> int:
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
-    pipe = _entrypoint(options["--run-dir"], options.get("--pipe", "ranks")) if "--run-dir" in options else -1
+    pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
+    options["--label"] = options.get("--label", "").replace("${rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
-    if python_set_locale():
-        del os.environ["LC_CTYPE"]
-    if "--env" in options:
-        _load(options["--env"])
-    _write(pipe, f"start {rank} {os.getpid()}\n".encode())
+    pipe.tell("start", os.getpid())
     tail = bytearray()
-    options["--label"] = options.get("--label", "").replace("${rank}", rank)
-    status, streams = _run(program, options, [tail], pipe)
-    open_still = [stream for stream in streams if not stream.drain()]
+    kept = None
+    try:
+        if python_set_locale():
+            del os.environ["LC_CTYPE"]
+        if "--env" in options:
+            _load(options["--env"])
+        kept = _start(program, options, tail, pipe.fd)
+        status = kept.end()
+    except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
+        status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
+        text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
+        tail += text.encode("utf-8", "surrogateescape")
+        write_all(2, bytes(tail))
     if status and "--tail" in options:
         _save(options["--tail"].replace("{rank}", rank), tail)
-    _write(pipe, f"end {rank} {status}\n".encode())
-    if options.get("--linger") == "apart" and open_still and os.fork():
-        return status
-    if "--linger" in options:
-        _pass_on(streams, pipe)
-    for stream in streams:
-        stream.close()
+    if status:
+        pipe.tell("end", status)
+    apart = options.get("--linger") == "apart" and kept is not None and kept.passes_on()
+    if kept is not None and not apart:
+        if options.get("--linger", "apart") != "apart":
+            kept.linger(float(options["--linger"]))
+        kept.flush(_STUCK if status else None)
+    if not status:
+        pipe.tell("end", status)
+    pipe.tell("done", 0)
+    if apart and kept is not None and not os.fork():
+        kept.pass_on()
+    if status and kept is not None and "--hold" in options:
+        kept.hold()
+        return 0
     return status
-
-
-def _entrypoint(run_dir: str, name: str) -> int:
-    """The pipe to the entrypoint, whose death is an error on it, since nobody else reads it; -1 where it is gone."""
-    try:
-        return os.open(os.path.join(run_dir, name), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno == _ENXIO:
-            os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
-        return -1
 
 
 def python_set_locale() -> bool:
@@ -178,12 +157,11 @@ def _save(file: str, tail: bytearray) -> None:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     except OSError:
         return
-    _write(fd, bytes(tail))
+    write_all(fd, bytes(tail))
     os.close(fd)
 
 
-def _run(program: list[str], options: dict[str, str], copies: list[bytearray], pipe: int) -> tuple[int, list[Stream]]:
-    """The program's status, and its streams, which what it left running may still write to."""
+def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int) -> Kept:
     label = os.fsencode(options["--label"])
     log = None
     if "--log" in options:
@@ -192,18 +170,23 @@ def _run(program: list[str], options: dict[str, str], copies: list[bytearray], p
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    if options.get("--linger", "apart") != "apart":
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the program leaves running stays below this process
     child = os.fork()
     if child == 0:
-        _become(program, options.get("--cwd"), {fd: pipes[to][1] for fd, to in passed.items()})
+        _become(program, options.get("--cwd"), {fd: pipes[to][1] for fd, to in passed.items()}, prctl)
     # Not before the fork: a signal that comes now ends both, and none can be taken by this process alone.
-    _signal.set_wakeup_fd(waker)
+    _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for signum in (*_IGNORED, _signal.SIGCHLD):
         _signal.signal(signum, _nothing)
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        streams.append(Stream(ours, fd, label, copies, log, options.get("--said")))
-    return _pass_on(streams, pipe, child, woken), streams
+        streams.append(Stream(ours, fd, label, tail, log, options.get("--said")))
+    return Kept(child, streams, pipe, woken)
 
 
 def _pair(target: int) -> tuple[int, int]:
@@ -221,43 +204,118 @@ def _pair(target: int) -> tuple[int, int]:
     return ours, theirs
 
 
-def _pass_on(streams: list[Stream], pipe: int, child: int = 0, woken: int = -1) -> int:
-    """Pass on what comes until this child has ended, whose status it gives; without one, until the streams have."""
-    by_source = {stream.source: stream for stream in streams}
-    poll = select.poll()
-    for source in (*by_source, *([woken] if child else [])):
-        poll.register(source, select.POLLIN)
-    if pipe >= 0:
-        poll.register(pipe, 0)  # errors alone
-    while child or by_source:
-        if child:
-            ended, wait = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
-        for fd, _ in poll.poll():
-            if fd == pipe:
-                _die(child)
-            elif fd == woken:
-                os.read(woken, 512)
-            elif by_source[fd].read() == b"":
-                poll.unregister(fd)
-                del by_source[fd]
-    return 0
+class Kept:
+    """A program that runs, and what it leaves running."""
+
+    def __init__(self, child: int, streams: list[Stream], pipe: int, woken: int) -> None:
+        self._child, self._streams, self._pipe, self._woken = child, streams, pipe, woken
+        self._status: int | None = None
+        self._alone = False  # nothing is left below this process
+        self._let_go = False
+
+    def _step(self, limit: float | None = None) -> None:
+        """Wait until something happens, or for the time `limit`, and deal with it."""
+        by_fd: dict[int, Callable[[], object]] = {}
+        poll = select.poll()
+        for stream in self._streams:
+            if stream.waiting:
+                by_fd[stream.target] = stream.write
+                poll.register(stream.target, select.POLLOUT)
+            elif stream.open:
+                by_fd[stream.source] = stream.read
+                poll.register(stream.source, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        if self._pipe >= 0:
+            poll.register(self._pipe, 0)  # errors alone
+        for fd, _ in poll.poll(None if limit is None else max(0, limit - time.monotonic()) * 1000):
+            if fd == self._pipe:
+                _die(self._child if self._status is None else 0)
+            elif fd == self._woken:
+                self._let_go |= _signal.SIGURG in os.read(fd, 512)
+            else:
+                by_fd[fd]()
+        self._reap()
+
+    def _reap(self) -> None:
+        while not self._alone:
+            try:
+                pid, wait = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._alone = True
+                return
+            if not pid:
+                return
+            if pid == self._child:
+                self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
+
+    def end(self) -> int:
+        """The program's status, once it has ended and all that it printed is taken."""
+        self._reap()  # its end may have come before its signal could be heard
+        while self._status is None:
+            self._step()
+        for stream in self._streams:
+            stream.take_rest()
+        return self._status
+
+    def linger(self, grace: float) -> None:
+        """Stay for what the program left running, and end it where it stays too long."""
+        limit, signals = time.monotonic() + _BY_ITSELF, [_TERM, _KILL]
+        while not self._alone or self.passes_on():
+            if time.monotonic() >= limit:
+                if self._alone or not signals:
+                    break  # who holds the stream now is nothing of this program's
+                _end_all(_below(os.getpid()), signals[0])
+                limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
+            self._step(limit)
+        for stream in self._streams:
+            stream.take_rest()
+
+    def flush(self, patience: float | None) -> None:
+        """Pass on what is left; give up where nobody takes any of it for `patience` seconds."""
+        left, limit = -1, 0.0
+        for stream in self._streams:
+            stream.open = False
+            stream.close()
+        while size := sum(len(piece) for stream in self._streams for piece in stream.waiting):
+            if size != left:
+                left, limit = size, time.monotonic() + (patience or 0)
+            elif patience is not None and time.monotonic() >= limit:
+                return
+            self._step(None if patience is None else limit)
+
+    def passes_on(self) -> bool:
+        """Whether what the program left running may still print."""
+        return any(stream.open for stream in self._streams)
+
+    def pass_on(self) -> None:
+        """Stay until it can no more."""
+        while self.passes_on():
+            self._step()
+        self.flush(None)
+
+    def hold(self) -> None:
+        """Stay until the entrypoint has no more need of the other ranks."""
+        while not self._let_go:
+            self._step()
 
 
 def _die(child: int) -> None:
     """The entrypoint was killed: nothing of this rank outlives it, nor what has a session of its own, as torchrun's
     ranks have, nor mpirun's daemon, which nobody here could end any more."""
-    for pid in (*_daemon(os.getppid()), *_below(os.getpid())):
-        try:
-            os.kill(pid, _KILL)
-        except OSError:
-            continue  # gone with its parent
+    _end_all((*_daemon(os.getppid()), *_below(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
     if child:
         os.kill(child, _KILL)
     os._exit(128 + _KILL)
+
+
+def _end_all(pids: Iterable[int], signum: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except OSError:
+            continue  # gone with its parent
 
 
 def _daemon(pid: int) -> list[int]:
@@ -286,13 +344,10 @@ def _below(pid: int) -> list[int]:
     return found[1:]
 
 
-def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> None:
+def _become(program: list[str], cwd: str | None, outputs: dict[int, int], prctl: Callable[..., int]) -> None:
     status = 126
     try:
-        import ctypes
-
-        # Whoever kills this process can't leave the program behind.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)  # whoever kills this process can't leave the program behind
         for fd, pipe in outputs.items():
             os.dup2(pipe, fd)
         for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
@@ -306,7 +361,9 @@ def _become(program: list[str], cwd: str | None, outputs: dict[int, int]) -> Non
         os.execvp(program[0], program)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
-        _write(2, f"cannot start {program[0]}: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+        write_all(
+            2, f"cannot start {program[0]}: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape")
+        )
     finally:
         os._exit(status)
 

@@ -23,7 +23,7 @@ from entrypoint.run.session import Session
 from entrypoint.verdict import End, Ends, Heard, count, placement, without_rank
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
-_PASS_ON = 0.3  # seconds for the launcher to pass on what ranks said last
+_PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
 _LAUNCHER_ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
 
 
@@ -173,7 +173,7 @@ class Leader(Node):
         """
         for _ in range(2):
             await self._all_answer()
-            self.ranks.catch_up()
+            self.ranks.read()
         heard, what = self._ranks, f"{self.draft.launcher} exited with 0"
         if not heard.all_started():
             asked = self.spec.source("mpi.np") if self.spec.mpi.np else "the slots of all nodes"
@@ -285,7 +285,7 @@ class Leader(Node):
         if self.draft.launch.verdict == "first-failure":
             self._node_ended(self.topology.me, end, last)
             return
-        self.ranks.catch_up()
+        self.ranks.read()
         if self.draft.launch.wraps_ranks and end.status == 0 and not self._ranks.all_well():
             self.background(self._hear_the_rest(end))
         else:
@@ -334,7 +334,11 @@ class Leader(Node):
             await self.stop_programs(grace)
             await stopped
             hurry.cancel()
-            # What the ranks said last is on its way through the launcher's daemons, which are not told to end.
+            # Only now may the first that failed leave: from then on the launcher's daemons pass nothing on.
+            for session in self._sessions().values():
+                session.send("let_go")
+            self.ranks.let_go()
+            # What the ranks said last is on its way through these daemons, which are not told to end.
             ends = [asyncio.create_task(each.wait()) for each in self._started]
             if ends:
                 await asyncio.wait(ends, timeout=_PASS_ON)

@@ -179,7 +179,7 @@ class Node:
         self._plan = plan = build(self.spec, self.facts, self.topology, roster, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
-        self.run_dir.write("said", "", 0o600)
+        self.run_dir.write("said", f"{time.monotonic():020.3f}\n", 0o600)
         return plan
 
     async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
@@ -197,7 +197,7 @@ class Node:
         program = plan.launch.programs[number]
         argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
         if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
-            argv = kept(program, number, self.facts, self.topology)
+            argv = kept(program, number, self.spec, self.facts, self.topology)
         self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
         unread = None if plan.launch.wraps_ranks else process.cannot_read(self.spec.command, plan.workdir)
         if refused := unread or checks.program(self.facts, plan, program):
@@ -210,19 +210,23 @@ class Node:
             self._ended(number, outcome.status, outcome.reason)
             return
         self._started.append(started)
-        if plan.launch.wraps_ranks:
-            self.background(self._wait_for(started, number))
+        self.background(self._wait_for(started, number, not plan.launch.wraps_ranks))
 
-    async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int) -> None:
+    async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int, is_keeper: bool) -> None:
         status = process.exit_status(await launcher.wait())
-        self._ended(number, status)
+        if not is_keeper:
+            self._ended(number, status)
+            return
+        self.ranks.read()  # what it said of its program
+        if number in self._running:  # nothing: it was killed, or could not even start
+            self._on_report("end", number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
         tail, why = self._last_words(f"tail.{number}", event, value)
         if self.draft.launch.wraps_ranks:
             self.on_rank(event, number, value, tail, why)
-        elif event == "end":
+        elif event == "end" and number in self._running:
             self._ended(number, value, why=why, tail=tail)
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
@@ -257,11 +261,12 @@ class Node:
         Where ranks report themselves the launcher is not told: it has less patience than the grace.
         """
         if self.draft.launch.wraps_ranks:
-            self.ranks.signal(signal.SIGTERM)
+            self.ranks.terminate()
             gone = asyncio.create_task(self.ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
-            below = {pid for group in groups for pid in process.descendants(group)}
-            for group in groups:
+            running = set(groups) - self.ranks.leaving  # what the others left, their keepers end
+            below = {pid for group in running for pid in process.descendants(group)}
+            for group in running:
                 process.kill_group(group, signal.SIGTERM)
             gone = asyncio.create_task(self._programs_gone(groups, below))
         else:
@@ -275,11 +280,11 @@ class Node:
                 f"not all programs stopped within the grace of {grace:g}s; this is what they do, then they are killed"
             )
             await self.show_stacks(_LAST_LOOK)
-        self.ranks.signal(signal.SIGKILL)
+        self.ranks.kill()
 
     async def _programs_gone(self, groups: list[int], below: set[int]) -> None:
         """Return when the programs are gone and all that they had started: what needs the grace may be the latter."""
-        await self.ranks.gone()
+        await self.ranks.ended()
         # Their own process groups were told to stop; what has another one, a launcher tells, if it is one and did.
         left = below & set(process.descendants(os.getpid()))  # orphans are ours
         process.kill(process.outside_groups(left, groups), signal.SIGTERM)
@@ -289,8 +294,9 @@ class Node:
     def quiet(self) -> float:
         """Seconds since a rank of this node printed something, or since its programs were started."""
         try:
-            return time.time() - (self.run_dir.path / "said").stat().st_mtime
-        except FileNotFoundError:
+            # Not the file's own time: a clock may jump, and a file server has another one.
+            return time.monotonic() - float((self.run_dir.path / "said").read_bytes())
+        except (OSError, ValueError):
             return 0.0
 
     async def show_stacks(self, limit: float = 10.0) -> None:

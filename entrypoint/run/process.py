@@ -11,7 +11,7 @@ import select
 import shutil
 import signal
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
@@ -19,6 +19,7 @@ from entrypoint.model import Outcome
 from entrypoint.run import keeper
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_LOOK = 1.0  # seconds between two looks for the end of a process, where the kernel does not tell
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 # Python ignores these, and what is ignored stays so in the program we become: `yes | head` would never end.
@@ -180,21 +181,77 @@ def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:
     return found
 
 
-async def gone(pids: Iterable[int]) -> None:
-    """Return when none of these processes runs any more; where the kernel has no pidfd, at once."""
+def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
+    """Have `callback` called once when this process has ended, whoever's child it is. Returns what calls that off."""
     loop = asyncio.get_running_loop()
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return loop.call_soon(callback).cancel
+    except OSError:  # an old kernel, or a seccomp profile that does not know it
+        return _look_for_end(pid, callback)
+
+    def forget() -> None:
+        nonlocal fd
+        if fd >= 0:
+            loop.remove_reader(fd)
+            os.close(fd)
+            fd = -1
+
+    def ended() -> None:
+        forget()
+        callback()
+
+    loop.add_reader(fd, ended)
+    return forget
+
+
+def _look_for_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
+    """The same, where the kernel does not tell: look each second."""
+    loop = asyncio.get_running_loop()
+    planned: list[asyncio.Handle] = []
+
+    def look() -> None:
+        if has_ended(pid):
+            callback()
+        else:
+            planned[:] = [loop.call_later(_LOOK, look)]
+
+    planned.append(loop.call_soon(look))
+    return lambda: planned[0].cancel()
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """What state a process is in, and whose child it is; Z and 0 where there is none."""
+    try:
+        # The name, in parentheses, may hold anything; the state and the parent follow the last one.
+        state, parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return "Z", 0
+    return state, int(parent)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process, or nobody has waited for its end yet."""
+    return _state(pid)[0] in "ZX"
+
+
+def is_below(pid: int, top: int) -> bool:
+    """Whether this process descends from `top`."""
+    while pid and pid != top:
+        pid = _state(pid)[1]
+    return pid == top
+
+
+async def gone(pids: Iterable[int]) -> None:
+    """Return when none of these processes runs any more."""
     for pid in pids:
-        try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            continue
         ended = asyncio.Event()
-        loop.add_reader(fd, ended.set)
+        forget = on_end(pid, ended.set)
         try:
             await ended.wait()
         finally:
-            loop.remove_reader(fd)
-            os.close(fd)
+            forget()
 
 
 def sweep() -> None:

@@ -1,7 +1,8 @@
 """The ranks of this node, as their wrappers tell of them: who started, who ended how, who is still there.
 
-The wrapper (keeper.py) writes one line at the start and one at the end of a rank into a named pipe. A wrapper that was
-killed writes no last line, so its process is watched too.
+The wrapper (keeper.py) writes a line into a named pipe when its rank starts, when that ends, and when it has passed on
+the last of its output. A wrapper that was killed writes no line, so its process is watched too. Programs may write into
+the pipe as well: a line counts where its number can be one, and a process only where it runs below this one.
 """
 
 from __future__ import annotations
@@ -10,94 +11,128 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from entrypoint.run import process
 from entrypoint.run.files import RunDir
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
 
+_LINE = 64  # bytes; a wrapper's line is shorter
+_LARGEST = {b"start": 1 << 22, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), a status, nothing
+_RANKS = 1 << 20
+
+
+@dataclass
+class _Rank:
+    pid: int  # of its wrapper
+    forget: Callable[[], None]  # watch it no longer
+    ended: bool = False
+    done: bool = False  # its output is passed on, and nothing runs that it started
+
 
 class Ranks:
     """Listens on the pipe and keeps the ranks that are alive."""
 
     def __init__(self, run_dir: RunDir, report: Report, pipe: str = "ranks") -> None:
-        self._run_dir, self._report = run_dir, report
+        self._report = report
         self._pipe = run_dir.pipe(pipe)
-        self._alive: dict[int, int] = {}  # rank -> pid of its wrapper
-        self._watches: dict[int, int] = {}  # rank -> pidfd
+        self._ranks: dict[int, _Rank] = {}  # those whose wrapper is there
         self._buffer = b""
-        self._gone = asyncio.Event()
-        self._gone.set()
+        self._ended, self._gone = asyncio.Event(), asyncio.Event()
+        self._look()
         asyncio.get_running_loop().add_reader(self._pipe, self.read)
 
     def read(self) -> None:
-        """Hear what the wrappers have written."""
+        """Hear what lies in the pipe."""
         with contextlib.suppress(BlockingIOError):
             self._buffer += os.read(self._pipe, 65536)
-        *lines, self._buffer = self._buffer.split(b"\n")
-        for line in lines:
-            words = line.split()
-            # A program may write into the pipe too; what is not a line of a wrapper's is not believed.
-            if len(words) == 3 and words[0] in (b"start", b"end") and words[1].isdigit() and words[2].isdigit():
-                self._heard(words[0].decode(), int(words[1]), int(words[2]))
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = rest[:_LINE]  # a wrapper's line is written whole, after a line end
+        for event, rank, value in filter(None, map(_understood, lines)):
+            self._heard(event, rank, value)
 
     def _heard(self, event: str, rank: int, value: int) -> None:
-        if event == "start":
-            self._alive[rank] = value
-            self._gone.clear()
-            self._watch(rank, value)
-        elif self._forget(rank) is None:
-            return
-        self._report(event, rank, value)
-
-    def _watch(self, rank: int, pid: int) -> None:
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            asyncio.get_running_loop().call_soon(self._died, rank)  # later, since its last line may be read already
-        except OSError:
-            return  # a kernel without pidfd: the line, or the launcher's end, must do
+        known = self._ranks.get(rank)
+        if event == "start" and known and process.has_ended(known.pid):
+            self._died(rank)  # which was not seen yet: torch has started this rank again
+            known = self._ranks.get(rank)
+        if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
+            self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank)))
+        elif event == "end" and known and not known.ended:
+            known.ended = True
+        elif event == "done" and known and known.ended:
+            known.done = True
         else:
-            self._watches[rank] = fd
-            asyncio.get_running_loop().add_reader(fd, self._died, rank)
+            return
+        self._look()
+        if event != "done":
+            self._report(event, rank, value)
 
     def _died(self, rank: int) -> None:
         self.read()  # its last line may still lie in the pipe
-        if self._forget(rank) is not None:
+        died = self._ranks.pop(rank, None)
+        if died is None:
+            return
+        died.forget()
+        self._look()
+        if not died.ended:
             self._report("end", rank, 128 + signal.SIGKILL)
 
-    def _forget(self, rank: int) -> int | None:
-        fd = self._watches.pop(rank, None)
-        if fd is not None:
-            asyncio.get_running_loop().remove_reader(fd)
-            os.close(fd)
-        pid = self._alive.pop(rank, None)
-        if not self._alive:
-            self._gone.set()
-        return pid
+    def _look(self) -> None:
+        for event, left in ((self._ended, list(self._running())), (self._gone, self.alive)):
+            if left:
+                event.clear()
+            else:
+                event.set()
 
-    def catch_up(self) -> None:
-        """Hear at once what lies in the pipe."""
-        self.read()
+    def _running(self) -> Iterator[int]:
+        return (rank.pid for rank in self._ranks.values() if not rank.ended)
 
     @property
     def alive(self) -> Mapping[int, int]:
-        """Rank -> pid of what keeps it, of all that run."""
-        return dict(self._alive)
+        """Rank -> pid of what keeps it, of all that run or have left something running."""
+        return {number: rank.pid for number, rank in self._ranks.items() if not rank.done}
 
-    def signal(self, signum: int) -> None:
-        """Signal every rank's process group."""
-        for pid in list(self._alive.values()):
-            process.kill_group(pid, signum)
+    @property
+    def leaving(self) -> set[int]:
+        """Pids of the wrappers whose program has ended."""
+        return {rank.pid for rank in self._ranks.values() if rank.ended}
+
+    def terminate(self) -> None:
+        """SIGTERM to the process group of every rank that runs; what the others left, their wrappers end."""
+        for pid in list(self._running()):
+            process.kill_group(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to all that is alive."""
+        for pid in list(self.alive.values()):
+            process.kill_group(pid, signal.SIGKILL)
+
+    def let_go(self) -> None:
+        """Tell wrappers that stay for the sake of other ranks that they may leave."""
+        process.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
+
+    async def ended(self) -> None:
+        """Return when no rank runs."""
+        await self._ended.wait()
 
     async def gone(self) -> None:
-        """Return when no rank is alive."""
+        """Return when no rank runs, and all that they printed is passed on."""
         await self._gone.wait()
 
     def close(self) -> None:
-        loop = asyncio.get_running_loop()
-        for rank in list(self._alive):
-            self._forget(rank)
-        loop.remove_reader(self._pipe)
+        for rank in self._ranks.values():
+            rank.forget()
+        asyncio.get_running_loop().remove_reader(self._pipe)
         os.close(self._pipe)
+
+
+def _understood(line: bytes) -> tuple[str, int, int] | None:
+    """Event, rank and value, where this can be a wrapper's line."""
+    words = line.split() if len(line) < _LINE else []
+    if len(words) != 3 or words[0] not in _LARGEST or not (words[1] + words[2]).isdigit():
+        return None
+    rank, value = int(words[1]), int(words[2])
+    return (words[0].decode(), rank, value) if rank < _RANKS and value <= _LARGEST[words[0]] else None

@@ -13,6 +13,7 @@ worker -> leader   rank(event, rank, value, tail, why)          a rank started (
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
                    hurry()                                      a second signal: nobody waits for the grace to end
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
+                   let_go()                                     your ranks that failed may leave mpirun
                    release(status, reason)  <- leaving()        the job's result; leave with it
 
 What arrives is checked here, on both sides: kinds, types, ranges, sizes. What is not in these tables is refused or left
@@ -145,7 +146,7 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
         "broken": _reason,
     },
     "refuse": {"what": _text(), "seen": _text(), "do": _text()},
-    "pong": {"quiet": _number(-_EVER, _EVER), "number": _whole(0, 1 << 31)},  # clocks jump
+    "pong": {"quiet": _number(-_EVER, _EVER), "number": _whole(0, 1 << 31)},
     "shown": {},
     "rank": {
         "event": _of("start", "end"),
@@ -173,6 +174,7 @@ FROM_LEADER: Mapping[str, Mapping[str, Check]] = {
     "ping": {"number": _whole(0, 1 << 31)},
     "stacks": {},
     "stop": {"grace": _number(0, _EVER)},
+    "let_go": {},
     "release": {"status": _status, "reason": _text()},
 }
 

@@ -116,7 +116,7 @@ class Worker(Node):
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.roster, self._leader_env))
         elif kind == "ping":
-            self.ranks.catch_up()  # what a rank said before is on its way before this answer
+            self.ranks.read()  # what a rank said before is on its way before this answer
             self._say_to_leader("pong", quiet=self.quiet(), number=message["number"])
         elif kind == "stacks":
             self.background(self._show_stacks())
@@ -124,6 +124,8 @@ class Worker(Node):
             if message["grace"] == 0:
                 self.impatient.set()
             self._begin_stop(message["grace"])
+        elif kind == "let_go":
+            self.ranks.let_go()
         elif kind == "release":
             self._released = True
             self._say_to_leader("leaving")

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster import Cluster, until
 
 Make = Callable[..., Cluster]
+RUN = (sys.executable, "-m", "entrypoint", "run")
 
 
 def start(job: Cluster, program: str) -> None:
@@ -70,3 +71,32 @@ def test_sigterm_to_one_node_gives_143_to_all_and_what_a_program_started_its_gra
     assert [job.out(rank).count("saved") for rank in range(2)] == [2, 2], job.both()
     assert spread(job) < 2
     assert job.survivors() == []
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_nothing_that_was_printed_before_the_end_is_lost(cluster: Make, launcher: str) -> None:
+    """`tee` ends after its program, and was killed as soon as the last rank had ended: lines were missing in both."""
+    job = cluster(2)
+    logs = [job.folder / f"log-{number}" for number in range(4 if launcher == "mpirun" else 2)]
+    name = "${OMPI_COMM_WORLD_RANK:-$NODE}"
+    script = f'exec > >(tee "{job.folder}/log-{name}") 2>&1; seq -f "{name} %05g" 20000'
+    for rank in (1, 0):
+        job.start(rank, argv=(*RUN, "--launcher", launcher, "--", "bash", "-c", script))
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert {log.name: log.stat().st_size for log in logs} == {log.name: 20000 * len("0 00001\n") for log in logs}
+    # Ranks' lines may come in pieces, and Open MPI's terminals end them with one byte more.
+    printed = (job.out(0) + job.out(1)).replace("\r", "")
+    assert len(printed) == len(logs) * 20000 * len("0 00001\n")
+
+
+def test_ranks_that_say_much_before_they_fail_are_heard_out_at_once(cluster: Make) -> None:
+    """mpirun's daemon stops listening at the first failing rank; the others waited for it until the grace was over."""
+    job = cluster(2)
+    begun = time.monotonic()
+    job.start_all(
+        "bash", "-c", "head -c 400000 /dev/zero | tr '\\0' x; exit 7", env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"}
+    )
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+    assert time.monotonic() - begun < 30
+    assert job.out(0).count("x") == 4 * 400000
+    assert "not all programs stopped" not in job.err(0)

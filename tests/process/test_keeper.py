@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,36 @@ def test_lines_get_a_label_and_a_copy(tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o7777 == 0o644
 
 
+def test_a_line_without_an_end_is_linear(tmp_path: Path) -> None:
+    """32 MiB took 14 s; what is longer than a pipe takes at once comes in several lines, and the log has it whole."""
+    log = tmp_path / "log"
+    program = "head -c 33554432 /dev/zero | tr '\\0' x; sleep 0.05; printf 'y\\nz'"
+    begun = time.process_time(), time.monotonic()
+    done = keep("--label", "[rank 3] ", "--log", str(log), "--", "sh", "-c", program)
+    assert time.monotonic() - begun[1] < 6
+    lines = done.stdout.split(b"\n")
+    assert (lines[-3][-1:], lines[-2], lines[-1]) == (b"y", b"[rank 3] z", b"")
+    assert {line[:9] for line in lines[:-1]} == {b"[rank 3] "}
+    assert max(map(len, lines)) < 4096
+    assert sum(line.count(b"x") for line in lines) == 33554432
+    assert log.stat().st_size == 33554432 + 3
+
+
+def test_lines_of_different_ranks_do_not_mix() -> None:
+    program = "import os\nfor i in range(400): os.write(1, (b'%c' % (97 + i % 26)) * 3000 + b'\\n')"
+    ours, theirs = os.pipe()
+    ranks = [
+        subprocess.Popen([*KEEP, "--label", f"[rank {rank}] ", "--", sys.executable, "-c", program], stdout=theirs)
+        for rank in range(3)
+    ]
+    os.close(theirs)
+    with open(ours, "rb") as together:
+        lines = together.read().split(b"\n")[:-1]
+    assert [rank.wait(10) for rank in ranks] == [0, 0, 0]
+    assert len(lines) == 3 * 400
+    assert [line[:60] for line in lines if len(line) != 3009 or len(set(line[9:])) != 1] == []
+
+
 def test_the_last_words_are_kept_where_the_program_fails(tmp_path: Path) -> None:
     tail = str(tmp_path / "tail.{rank}")
     env = {**os.environ, "OMPI_COMM_WORLD_RANK": "5"}
@@ -99,27 +132,137 @@ def test_what_it_leaves_running_keeps_nobody_waiting() -> None:
     assert done.returncode == 4
 
 
-def test_it_stays_for_the_words_of_what_is_left_where_asked_to(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "ranks")
-    pipe = os.open(tmp_path / "ranks", os.O_RDWR | os.O_NONBLOCK)
+class Listener:
+    """The entrypoint's end of the pipe, and what was told through it."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._pipe = run_dir / "ranks"
+        os.mkfifo(self._pipe)
+        self._fd = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK)
+        self._text = ""
+
+    @property
+    def told(self) -> list[str]:
+        with contextlib.suppress(BlockingIOError):
+            self._text += os.read(self._fd, 65536).decode()
+        return self._text.split("\n")[1::2]
+
+    def fill(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(self._fd, b"x" * 4096)
+
+    def empty(self) -> bytes:
+        return os.read(self._fd, 1 << 20)
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Listener:
+    return Listener(tmp_path)
+
+
+def linger(tmp_path: Path, program: str, *options: str, grace: str = "10", **how: Any) -> subprocess.Popen[bytes]:
+    words = ["--run-dir", str(tmp_path), "--number", "2", "--linger", grace, *options, "--", "bash", "-c", program]
+    return subprocess.Popen([*KEEP, *words], stdout=subprocess.PIPE, start_new_session=True, **how)
+
+
+def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(tmp_path: Path, listener: Listener) -> None:
     go = tmp_path / "go"
     program = f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo early; exit 3"
-    words = ["--run-dir", str(tmp_path), "--number", "2", "--linger", "yes", "--", "sh", "-c", program]
-    with subprocess.Popen([*KEEP, *words], stdout=subprocess.PIPE) as process:
-        told = b""
-        while b"end" not in told:
-            until(lambda: os.access(go.parent, os.R_OK), "the pipe")
-            try:
-                told += os.read(pipe, 4096)
-            except BlockingIOError:
-                continue
-        assert told == b"start 2 %d\nend 2 3\n" % process.pid
+    with linger(tmp_path, program) as process:
+        until(lambda: listener.told == [f"start 2 {process.pid}", "end 2 3"], "its end")
         assert process.poll() is None
         go.touch()
         assert process.stdout is not None
         assert process.stdout.read() == b"early\nlate\n"
-    os.close(pipe)
     assert process.returncode == 3
+    assert listener.told[2:] == ["done 2 0"]
+
+
+def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener) -> None:
+    """What holds the output, and what does not, such as the `tee` of a log in a session of its own."""
+    go, log, ended = tmp_path / "go", tmp_path / "log", tmp_path / "pid"
+    late = f"until [ -e {go} ]; do sleep 0.02; done; cat"
+    program = (
+        f"exec > >({late}) 2> >(setsid sh -c '{late} >{log}' >/dev/null); seq 3000; seq 3000 >&2; echo $$ >{ended}"
+    )
+    with linger(tmp_path, program) as process:
+        until(
+            lambda: ended.exists() and ended.read_text() and not Path(f"/proc/{ended.read_text().strip()}").exists(),
+            "it",
+        )
+        assert listener.told == [f"start 2 {process.pid}"]
+        go.touch()
+        assert process.stdout is not None
+        assert len(process.stdout.read().split()) == 3000
+    assert (process.returncode, listener.told[1:]) == (0, ["end 2 0", "done 2 0"])
+    assert len(log.read_text().split()) == 3000
+
+
+def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener: Listener) -> None:
+    notes = tmp_path / "notes"
+    saves = f"trap 'echo saved >>{notes}; exit' TERM; echo up; while :; do sleep 0.02; done"
+    ignores = f"trap 'echo TERM >>{notes}' TERM; echo up; while :; do sleep 0.02; done"
+    program = f'(setsid bash -c "{saves}" &); (bash -c "{ignores}" &) | read; exit 0'
+    begun = time.monotonic()
+    with linger(tmp_path, program, grace="0.5") as process:
+        assert process.stdout is not None
+        assert process.stdout.read() == b"up\n"
+    took = time.monotonic() - begun
+    assert (process.returncode, listener.told[1:]) == (0, ["end 2 0", "done 2 0"])
+    assert sorted(notes.read_text().split()) == ["TERM", "saved"]
+    assert 2.5 <= took < 6, "two seconds by themselves, then half a second"
+
+
+def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, listener: Listener) -> None:
+    """mpirun ends the others at the first that leaves with a failure, and passes on nothing from then on."""
+    with linger(tmp_path, "echo last; exit 7", "--hold", "yes") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"last\n"
+        until(lambda: listener.told[1:] == ["end 2 7", "done 2 0"], "its end")
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.send_signal(signal.SIGURG)
+        assert process.wait(10) == 0
+
+
+def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: Listener) -> None:
+    with linger(tmp_path, "head -c 110000 /dev/zero; exit 7") as process:
+        until(lambda: listener.told[1:] == ["end 2 7"], "its end")
+        assert process.stdout is not None
+        assert len(process.stdout.read()) == 110000
+    assert process.returncode == 7
+
+
+def test_a_pipe_that_is_full_of_others_words_is_waited_for(tmp_path: Path, listener: Listener) -> None:
+    listener.fill()
+    with linger(tmp_path, "exit 4") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        listener.empty()
+    assert process.returncode == 4
+    assert listener.empty().split(b"\n")[1::2] == [b"start 2 %d" % process.pid, b"end 2 4", b"done 2 0"]
+
+
+def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Listener) -> None:
+    log = str(tmp_path / "none" / "log")
+    done = keep("--run-dir", str(tmp_path), "--tail", str(tmp_path / "tail"), "--log", log, "--", "echo", "ran")
+    why = f"cannot keep echo | {log}: No such file or directory\n".encode()
+    assert (done.returncode, done.stdout, done.stderr) == (73, b"", why)
+    assert (tmp_path / "tail").read_bytes() == why
+    assert listener.told[1:] == ["end 0 73", "done 0 0"]
+
+
+def test_a_keeper_that_gets_no_process_says_so(tmp_path: Path, listener: Listener) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+
+    done = keep("--run-dir", str(tmp_path), "--", "echo", "ran", preexec_fn=few)
+    assert (done.returncode, done.stdout) == (71, b"")
+    assert done.stderr.startswith(b"cannot keep echo | ")
+    assert b"Too many open files" in done.stderr
+    assert listener.told[1:] == ["end 0 71", "done 0 0"]
 
 
 def test_killed_it_takes_the_program_with_it(tmp_path: Path) -> None:
@@ -182,6 +325,6 @@ def test_a_label_with_the_rank_and_another_pipe(tmp_path: Path) -> None:
     pipe = os.open(tmp_path / "others", os.O_RDWR | os.O_NONBLOCK)
     words = ("--run-dir", str(tmp_path), "--pipe", "others", "--number", "3", "--label", "[rank ${rank}] ")
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
-    said = [line.split()[:2] for line in os.read(pipe, 4096).splitlines()]
-    assert said == [[b"start", b"3"], [b"end", b"3"]]
+    said = [line.split()[:2] for line in os.read(pipe, 4096).split(b"\n")[1::2]]
+    assert said == [[b"start", b"3"], [b"end", b"3"], [b"done", b"3"]]
     os.close(pipe)

@@ -117,8 +117,8 @@ def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
 
 def test_a_failure_counts_more_than_an_end_that_was_heard_first(bench: Bench) -> None:
     """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of its 7 only then."""
-    ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { until test -e "$NOTES"; do sleep 0.02; done; kill -TERM $$; }'
-    failed = "trap 'exit 7' TERM; echo ready >>\"$NOTES\"; while :; do sleep 0.02; done"
+    ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { echo $$ >"$NOTES"; kill -TERM $$; }'
+    failed = 'until test -s "$NOTES" && ! kill -0 "$(cat "$NOTES")"; do sleep 0.02; done; exit 7'
     assert bench.run("sh", "-c", f"{ended}; {failed}") == 7
     assert "rank 1 on " in bench.err
     assert nothing_left(bench)
