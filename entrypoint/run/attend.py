@@ -7,7 +7,7 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,16 @@ from entrypoint.run.files import RunDir, explained
 
 
 class Attendant:
-    """Takes one session at a time, the newest: a leader that comes again has lost the one before."""
+    """Takes one session at a time. A leader that comes again has lost the one before; whether another may take its
+    place, `may_replace` says of its first message."""
 
-    def __init__(self, on_message: Callable[[wire.Message], None], on_lost: Callable[[str], None]) -> None:
-        self._on_message, self._on_lost = on_message, on_lost
+    def __init__(
+        self,
+        on_message: Callable[[wire.Message], None],
+        on_lost: Callable[[str], None],
+        may_replace: Callable[[wire.Message], bool],
+    ) -> None:
+        self._on_message, self._on_lost, self._may_replace = on_message, on_lost, may_replace
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
 
@@ -35,16 +41,18 @@ class Attendant:
         run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = writer
         intake = wire.Intake(wire.FROM_LEADER, wire.TO_WORKER, time.monotonic(), __version__)
-        why = "its session ended"
+        why, taken = "its session ended", False
         # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError):
             try:
-                while data := await reader.read(65536):
+                async for data in _all_data(reader, writer):
                     for message in intake.feed(data, time.monotonic()):
+                        if not taken and not self._take(writer, message):
+                            writer.write(wire.pack("busy"))
+                            writer.close()
+                            return
+                        taken = True
                         if self._writer is writer:
                             self._on_message(message)
             except wire.Invalid as error:
@@ -53,6 +61,15 @@ class Attendant:
             self._writer = None
             self._on_lost(why)
         writer.close()
+
+    def _take(self, writer: asyncio.StreamWriter, first: wire.Message) -> bool:
+        """Whether this session is ours from now on."""
+        if self._writer is not None:
+            if not self._may_replace(first):
+                return False
+            self._writer.close()
+        self._writer = writer
+        return True
 
     def send(self, kind: str, **fields: Any) -> None:
         """Say something to the leader; without a session there is nobody to tell."""
@@ -69,3 +86,14 @@ class Attendant:
             self._writer.close()
         if self._server is not None:
             self._server.close()
+
+
+async def _all_data(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+    """What the leader has sent, to the last byte: where a write fails, asyncio drops what is not read yet."""
+    with writer.get_extra_info("socket").dup() as spare:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                yield data
+        with contextlib.suppress(OSError):
+            while data := spare.recv(65536):
+                yield data

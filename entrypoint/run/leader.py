@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Leader(Node):
         self._questions = 0
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
+        self._name = secrets.token_hex(8)  # another leader with our keys has another
         self._pulse = Pulse(self.spec.timeouts.lease, self._sessions)
         self._begun = self._leaves = False  # whether all were told to start; whether only this node ends
         try:
@@ -132,6 +134,7 @@ class Leader(Node):
             launcher=self.draft.launcher,
             env=dict(self.spec.env),
             lease=self.spec.timeouts.lease,
+            leader=self._name,
         )
 
     # -- while it runs

@@ -137,7 +137,7 @@ class Node:
             if any(file.name == name for file in plan.files):
                 self.run_dir.write(name, content, 0o600)
         self.write(file for file in plan.files if file.name == "sshd_config")
-        self.attendant = Attendant(self.on_leader, self.on_leader_lost)
+        self.attendant = Attendant(self.on_leader, self.on_leader_lost, self.may_replace_leader)
         await self.attendant.open(self.run_dir)
         self.sshd = await Sshd.start(
             self.facts,
@@ -150,6 +150,10 @@ class Node:
 
     def on_leader(self, message: wire.Message) -> None:
         """A message from the leader; the leader itself gets none."""
+
+    def may_replace_leader(self, hello: wire.Message) -> bool:
+        """Whether who says this may take the place of the session that is there."""
+        return True
 
     def on_leader_lost(self, why: str) -> None:
         """The leader's session ended."""

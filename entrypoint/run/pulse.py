@@ -31,11 +31,11 @@ class Pulse:
             await asyncio.wait({never}, timeout=self._due - now)
             now = time.monotonic()
             self._look_back(now)
-            for session in list(self._sessions().values()):
+            for session in [each for each in self._sessions().values() if not each.lost.is_set()]:
                 if now >= next_ping:
                     session.send("ping", number=0)
                 if now - session.heard > heartbeat.patience(self._limit):
-                    session.close()
+                    session.give_up()
             if now >= next_ping:
                 next_ping = now + heartbeat.interval(self._limit)
 

@@ -145,6 +145,7 @@ class RollCall:
                 session.listen(self._on_message, self._say)
                 await session.lost.wait()
                 if not self._done.done():
+                    session.close()
                     del self.sessions[node.rank]
                     self._waiting.update(node.host, session.why or "answered, then went away")
                     await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
@@ -263,6 +264,8 @@ def _first_answer(
             raise Unready(f"no attendant at {address}{': ' + words if words else ''}")
         messages = intake.feed(data, time.monotonic())
         for number, message in enumerate(messages, start=1):
+            if message["kind"] == "busy":
+                raise Unready("another leader has it")
             if message["kind"] in ("facts", "refuse"):
                 return message, messages[number:]
 

@@ -38,6 +38,7 @@ class Session:
         self._client, self._channel, self._intake, self._early = client, channel, intake, early
         self._fd = channel.fileno()
         self._shown = False  # what its stderr said
+        self._closed = False
 
     def listen(self, on_message: Callable[[Session, wire.Message], None], say: Say) -> None:
         """Begin to pass on what the worker says. Call it in the event loop."""
@@ -95,12 +96,18 @@ class Session:
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
-    def close(self, why: str = "") -> None:
-        """End the session; `why`, where it is more than that it ended."""
+    def give_up(self, why: str = "") -> None:
+        """It is lost. What is said to it all the same lies in its socket, should it wake."""
         if not self.lost.is_set():
             self.why = why
             self.lost.set()
             asyncio.get_running_loop().remove_reader(self._fd)
+
+    def close(self, why: str = "") -> None:
+        """End the session; `why`, where it is more than that it ended."""
+        self.give_up(why)
+        if not self._closed:
+            self._closed = True
             # Closing joins paramiko's thread, which may be waiting for a dead peer.
             with contextlib.suppress(RuntimeError):  # no more threads
                 threading.Thread(target=self._client.close, daemon=True).start()

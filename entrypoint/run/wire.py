@@ -1,9 +1,10 @@
 """What leader and worker say to each other in their ssh session: one JSON object a line, `kind` first.
 
 leader -> worker   hello(hosts, rank, toolkit,                  the roll call's question
-                         launcher, env, lease)
+                         launcher, env, lease, leader)
 worker -> leader   facts(slots, mpi, toolkit, clock, broken)    its answer
                    refuse(what, seen, do)                       or why this can't be one job
+                   busy()                                       or another leader has it, and is there
 leader -> worker   start()                                      everyone answered
                    ping(number)  <- pong(quiet, number)         still there; seconds since a rank there printed
                                                                 and all that it knew is said
@@ -145,6 +146,7 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
         "clock": _number(-1e12, 1e12),
         "broken": _reason,
     },
+    "busy": {},
     "refuse": {"what": _text(), "seen": _text(), "do": _text()},
     "pong": {"quiet": _number(-_EVER, _EVER), "number": _whole(0, 1 << 31)},
     "shown": {},
@@ -169,6 +171,7 @@ FROM_LEADER: Mapping[str, Mapping[str, Check]] = {
         "launcher": _text(100),
         "env": _variables,
         "lease": _number(1, _EVER),
+        "leader": _text(100),
     },
     "start": {},
     "ping": {"number": _whole(0, 1 << 31)},

@@ -28,6 +28,7 @@ class Worker(Node):
         self._released = False
         self._refused = ""  # why this node cannot be of the leader's job
         self._lease = self.spec.timeouts.lease
+        self._caller = ""  # which leader we have answered
         self._heard = time.monotonic()
         self._called = asyncio.Event()
         self._waiting = Waiting(self.say, self.spec.timeouts.peers, "")
@@ -142,7 +143,7 @@ class Worker(Node):
             self._refused = " | ".join(wrong)
             asyncio.get_running_loop().call_later(KILL_MARGIN, self.decide, ConfigError.status, self._refused)
             return
-        self._lease = hello["lease"]
+        self._caller, self._lease = hello["leader"], hello["lease"]
         self._leader_env = hello["env"]
         broken = self.broken() or self._cannot_prepare()
         self._say_to_leader(
@@ -174,6 +175,10 @@ class Worker(Node):
                 seen = f"{_short(value)} here, {_short(hello.get(name))} on {self.topology.leader.host}"
                 return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
+
+    def may_replace_leader(self, hello: wire.Message) -> bool:
+        """Only the same one again, for as long as that is heard: nobody else takes a running job's node."""
+        return hello.get("leader") == self._caller or not self._leader_is_there()
 
     def on_leader_lost(self, why: str) -> None:
         if self._refused:

@@ -114,6 +114,20 @@ def test_a_worker_that_stands_still_while_a_good_job_ends_hears_of_it(cluster: M
     assert job.ends() == {0: 0, 1: 0}, job.both()
 
 
+def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    program = "echo up; [ $NODE = 0 ] || exec sleep 60; until [ -e go ]; do sleep 0.02; done; exit 7"
+    for rank in (1, 0):
+        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
+        job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    job.signal(1, signal.SIGSTOP)
+    (job.folder / "go").touch()
+    until(lambda: job.processes[0].poll() is not None, 10, "the leader's end")
+    job.signal(1, signal.SIGCONT)
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+
+
 def test_a_stand_still_shorter_than_the_limit_ends_no_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
@@ -144,3 +158,25 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     assert "node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
     assert re.search(r"node-0 stood still for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), job.both()
     assert "node-1 is lost" not in job.err(0), job.both()
+
+
+# -- who leads
+
+
+def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    program = "echo up; until [ -e go ]; do sleep 0.02; done"
+    for rank in (1, 0):
+        job.start(rank, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    second = {
+        "ENTRYPOINT_HOSTS": job.hosts.replace("node-0=127.0.0.2", "other=127.0.0.9"),
+        "ENTRYPOINT_NODE_RANK": "0",
+        "ENTRYPOINT_RUN_DIR": str(job.folder / "other"),
+        "ENTRYPOINT_TIMEOUTS_PEERS": "2",
+    }
+    job.start(2, env=second, argv=(*RUN, "--launcher", "plain", "--", "true"))
+    assert job.processes[2].wait(15) == 69, job.both()
+    assert "1 of 1 peers did not answer within 2s | node-1 (another leader has it)" in job.err(2), job.both()
+    (job.folder / "go").touch()
+    assert job.ends() == {0: 0, 1: 0, 2: 69}, job.both()

@@ -13,7 +13,7 @@ FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 
 RANK: dict[str, Any] = {"event": "end", "rank": 3, "value": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
 HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
-HELLO["lease"] = 15.0
+HELLO |= {"lease": 15.0, "leader": "a4"}
 
 
 def worker(kind: str, **fields: Any) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
         ("refuse", {"what": "a", "seen": "b", "do": "c"}),
         ("stopped", {}),
         ("hurry", {}),
+        ("busy", {}),
     ],
 )
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:

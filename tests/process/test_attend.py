@@ -1,0 +1,40 @@
+"""The worker's end of a leader's session, over its real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from pathlib import Path
+
+from entrypoint.run import wire
+from entrypoint.run.attend import Attendant
+from entrypoint.run.files import RunDir
+
+
+def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
+    heard: list[str] = []
+
+    async def leaves_with_a_result(run_dir: RunDir) -> None:
+        lost, first = asyncio.Event(), asyncio.Event()
+
+        def on_message(message: wire.Message) -> None:
+            heard.append(message["kind"])
+            first.set()
+
+        attendant = Attendant(on_message, lambda why: lost.set(), lambda first: True)
+        await attendant.open(run_dir)
+        with socket.socket(socket.AF_UNIX) as leader:
+            leader.connect(str(run_dir.path / "attend.sock"))
+            leader.sendall(wire.pack("start"))
+            await asyncio.wait_for(first.wait(), 5)
+            leader.sendall(wire.pack("release", status=0, reason=""))
+        attendant.send("stopped")  # nobody is there any more, and the result is not read yet
+        await asyncio.wait_for(lost.wait(), 5)
+        attendant.close()
+
+    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
+        run_dir = RunDir(str(Path(folder) / "run"))
+        asyncio.run(leaves_with_a_result(run_dir))
+        run_dir.close()
+    assert heard == ["start", "release"]
