@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from boxes import Pair, said, sh
@@ -86,6 +87,31 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
         assert {name: found.get(name) for name in wanted} == wanted | {"HOSTNAME": found["HOSTNAME"]}
         added = {name for name in found.keys() - wanted.keys() if not _MPIRUN.match(name)}
         assert added <= listed | _xs(found, 2) | {"ENTRYPOINT_TIMEOUTS_PEERS"}, added
+
+
+def test_programs_that_pip_brings_are_on_path(image: str, folder: Path) -> None:
+    """7.7 programs in ~/.local/bin are found: alone, on another node, in a login; they hide none of the image"""
+    bin_ = folder / "bin"
+    bin_.mkdir()
+    for name in ("brought", "entrypoint", "ssh"):
+        (bin_ / name).write_text("#!/bin/sh\necho $0 on $HOSTNAME\n")
+        (bin_ / name).chmod(0o755)
+    mounted = ("-v", f"{bin_}:/home/ma-user/.local/bin:ro")
+    place = "/home/ma-user/.local/bin/brought on here\n"
+    here = ("--hostname", "here", *mounted)
+    assert said(image, "brought", options=here) == place
+    assert said(image, "sh", "-c", "command -v entrypoint; command -v ssh", options=here).split() == [
+        "/usr/local/bin/entrypoint",
+        "/usr/bin/ssh",
+    ]
+    # The user's own ~/.profile, where there is one, may do it too.
+    assert said(image, "bash", "-lc", "brought", options=here) == place
+    assert said(image, "sh", "-c", "rm -f ~/.profile; exec sh -lc brought", options=here) == place
+    with Pair(image, mounted, slots=1) as pair:
+        pair.start_both("brought")
+        assert pair.ends() == [0, 0], pair.logs()
+        ranks = [line for line in docker("logs", pair.boxes[0]).splitlines() if line.startswith("/home/")]
+    assert sorted(ranks) == [f"/home/ma-user/.local/bin/brought on worker-{node}" for node in range(2)]
 
 
 def _variables(plan: object) -> list[dict[str, str]]:
