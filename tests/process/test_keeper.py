@@ -299,6 +299,16 @@ def test_a_colon_that_was_hidden_from_mpirun_is_back() -> None:
     assert done.stdout.decode().split("\n")[:-1] == list(words)
 
 
+def test_when_it_printed_is_told_by_a_clock_that_does_not_jump(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    said.write_text("00000000000000.000\n")
+    begun = time.monotonic()
+    keep("--said", str(said), "--", "true")
+    assert said.read_text() == "00000000000000.000\n", "it printed nothing"
+    keep("--said", str(said), "--", "echo", "up")
+    assert begun - 0.001 <= float(said.read_text()) <= time.monotonic()
+
+
 def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path) -> None:
     (tmp_path / "env").write_bytes(b"A=file\0B=file\0a.b=odd\nname\0C=\xff\0")
     env = {"PATH": os.environ["PATH"], "A": "own", "B": "mpirun's -x", "ENTRYPOINT_KEEP": "B Z "}

@@ -1,0 +1,90 @@
+"""What the entrypoint makes of the lines in its pipe, which any program of the job may write into."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+
+from entrypoint.run.files import RunDir
+from entrypoint.run.ranks import Ranks
+
+NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
+Heard = list[tuple[str, int, int]]
+
+
+def heard(tmp_path: Path, work: Callable[[Path, int], None], *, reports: int) -> Heard:
+    """All that is reported of a keeper, once `work`, given the pipe and its pid, has been done, until so many."""
+
+    async def listen() -> Heard:
+        enough = asyncio.Event()
+        got: Heard = []
+
+        def report(event: str, rank: int, value: int) -> None:
+            got.append((event, rank, value))
+            if len(got) >= reports:
+                enough.set()
+
+        run_dir = RunDir(str(tmp_path / "run"))
+        ranks = Ranks(run_dir, report)
+        keeper = await asyncio.create_subprocess_exec("sleep", "600")
+        await asyncio.to_thread(work, run_dir.path / "ranks", keeper.pid)
+        await asyncio.wait_for(enough.wait(), 10)
+        keeper.kill()
+        await keeper.wait()
+        await asyncio.wait_for(ranks.gone(), 10)
+        ranks.close()
+        run_dir.close()
+        return got
+
+    return asyncio.run(listen())
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"end 0 0 and more",
+        b"start 1 1\nstart 2 %d\nstart 3 999999999999999999999\n" % os.getpid(),
+        b"start 99999999999999999999 5\nend 0 256\nend 0 -1\nend 0 \xb2\nend 7 0\ndone 0 0\n\0\xff\n\n",
+        b"x" * 60000,
+    ],
+    ids=["no-end", "pids", "numbers", "long"],
+)
+def test_what_is_no_keeper_s_line_changes_nothing(junk: bytes, tmp_path: Path) -> None:
+    def work(pipe: Path, pid: int) -> None:
+        with open(pipe, "wb", buffering=0) as told:
+            told.write(b"\nstart 0 %d\n" % pid)
+            told.write(junk)
+            told.write(b"\nstart 0 %d\n\nend 0 7\n\nend 0 0\n\ndone 0 0\n" % pid)
+
+    got = heard(tmp_path, work, reports=2)
+    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got] == [
+        ("start", 0, 0),
+        ("end", 0, 7),
+    ]
+
+
+def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
+    """Nothing ever said that it was gone, and the node waited for ever."""
+    program = ["sh", "-c", "kill -KILL $PPID; exec sleep 600"]
+    run = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "1", "--", *program]
+    process = bench.popen([sys.executable, str(NO_PIDFD), *run], {"FAKE_HANG": "after"})
+    assert process.wait(20) == 137, bench.err
+    assert "was ended by SIGKILL (137); exit 137" in bench.err
+    until(lambda: not bench.left(), "the end of all", 5)
+
+
+def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, subprocess, time; from entrypoint.run import process\n"
+        "child = subprocess.Popen(['sleep', '0.3'])\n"
+        "begun = time.monotonic(); asyncio.run(process.gone([child.pid])); print(time.monotonic() - begun)\n"
+    )
+    took = subprocess.run([sys.executable, str(NO_PIDFD), sys.executable, "-c", code], capture_output=True, timeout=20)
+    assert 0.2 < float(took.stdout) < 5, took
