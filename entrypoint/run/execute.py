@@ -8,7 +8,7 @@ from entrypoint import plan
 from entrypoint.errors import EntrypointError, RetryError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan, Topology
-from entrypoint.run import checks, hooks, keys, process
+from entrypoint.run import checks, hooks, keys, place, process
 from entrypoint.run.progress import Say
 
 
@@ -25,6 +25,9 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     for words in keys.warnings(spec) if draft.roll_call != "none" else ():
         say(f"warning: {words}")
     unfit = _unfit(spec, facts, draft, say)
+    if draft.roll_call != "none":
+        draft, unusable = place.settle(spec, facts, draft)
+        unfit = unfit or unusable
     if unfit and draft.roll_call == "none":
         return unfit
     if unfit:

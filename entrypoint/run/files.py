@@ -55,6 +55,10 @@ def read(path: str, seconds: float = 10.0) -> bytes:
         os.close(file)
 
 
+class Busy(ConfigError):
+    """Another entrypoint has the run directory."""
+
+
 class RunDir:
     """A directory that this user alone can enter, held by one entrypoint at a time."""
 
@@ -62,7 +66,7 @@ class RunDir:
         """Make it, or take over what an earlier run left.
 
         Raises CantCreateError when it can't be made, ConfigError when it is not ours alone, holds what no run of ours
-        left there, or another entrypoint has it.
+        left there, Busy when another entrypoint has it.
         """
         self.path = Path(path)
         with explained(self.path):
@@ -92,7 +96,7 @@ class RunDir:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise ConfigError(
+            raise Busy(
                 "another entrypoint is at work in this run directory",
                 str(self.path),
                 "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",

@@ -15,7 +15,7 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
 from entrypoint.run import process, wire
-from entrypoint.run.node import KILL_MARGIN, Node
+from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.run.progress import Waiting
 from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
@@ -321,6 +321,21 @@ class Leader(Node):
         # Before the start it may come again, and the others wait for it.
         self._leaves = not (self._begun or self.verdict.done())
         self.decide(128 + signum, process.ended("the job", 128 + signum))
+
+    def on_leader(self, message: wire.Message) -> None:
+        """Another node of this job leads too, as it says to all: both know the hosts in another order."""
+        assert self.attendant is not None
+        if message["kind"] != "hello" or self.verdict.done():
+            return
+        if self._begun:
+            self.attendant.send("busy")
+            return
+        hosts, theirs = [node.host for node in self.topology.nodes], message.get("hosts") or ["another node"]
+        seen = f"{short(hosts)} on {self.topology.this.host}, {short(theirs)} on {theirs[0]}"
+        wrong = "two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"
+        self.attendant.send("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
+        # Once it is heard: what is only sent goes down with our sshd.
+        asyncio.get_running_loop().call_later(KILL_MARGIN, self.decide, ConfigError.status, " | ".join(wrong))
 
     # -- end
 

@@ -45,6 +45,12 @@ def last_lines(tail: Path) -> tuple[str, ...]:
     return tuple(wire.one_line(line, _LINE) for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
 
 
+def short(value: object) -> str:
+    """A value as part of a sentence."""
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 class Node:
     """One container's part in the job. The first `decide` is the verdict; everything after it only ends things."""
 

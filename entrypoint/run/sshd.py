@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from entrypoint.errors import ConfigError, OsError
+from entrypoint.errors import CantCreateError, ConfigError, OsError
 from entrypoint.model import Facts
 from entrypoint.run import names
 from entrypoint.run.process import mortal
@@ -48,7 +48,11 @@ class Sshd:
         environment |= names.environment(facts, config.parent)
         if facts.uid == 0:
             # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
-            Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+            try:
+                Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError as error:
+                do = "mount a tmpfs at /run, or run as another user"
+                raise CantCreateError("cannot make /run/sshd, which sshd run by root needs", str(error), do) from None
         # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
         read_end, write_end = os.pipe()
         process = await asyncio.create_subprocess_exec(

@@ -13,7 +13,7 @@ from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError,
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
 from entrypoint.run import process, wire
-from entrypoint.run.node import KILL_MARGIN, Node
+from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
 from entrypoint.verdict import End
@@ -172,7 +172,7 @@ class Worker(Node):
         mine = {"toolkit": __version__, "hosts": hosts, "rank": self.topology.me, "launcher": self.draft.launcher}
         for name, value in mine.items():
             if hello.get(name) != value:
-                seen = f"{_short(value)} here, {_short(hello.get(name))} on {self.topology.leader.host}"
+                seen = f"{short(value)} here, {short(hello.get(name))} on {self.topology.leader.host}"
                 return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
 
@@ -240,8 +240,3 @@ class Worker(Node):
     async def _stop_programs(self, grace: float) -> None:
         await self.stop_programs(grace)
         self._say_to_leader("stopped")
-
-
-def _short(value: object) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."

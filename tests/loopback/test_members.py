@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,21 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 8, job.both()
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node: int) -> None:
+    job = cluster(3, slots=1)
+    (job.folder / "file").touch()
+    for rank in range(3):
+        env = {"ENTRYPOINT_RUN_DIR": str(job.folder / "file/run")} if rank == node else {}
+        job.start(rank, "true", env=env)
+    begun = time.monotonic()
+    assert job.ends() == {0: 73, 1: 73, 2: 73}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+    why = f"cannot write {job.folder}/file/run | File exists | "
+    assert all(why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)), job.both()
+    assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
 
 
 # -- who leaves before the start
@@ -180,3 +196,19 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     assert "1 of 1 peers did not answer within 2s | node-1 (another leader has it)" in job.err(2), job.both()
     (job.folder / "go").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 69}, job.both()
+
+
+def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    names = job.hosts.split(",")
+    for rank in range(2):
+        hosts = ",".join(names if rank == 0 else reversed(names))
+        job.start(rank, "true", env={"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": "0"})
+    begun = time.monotonic()
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+    one, other = "node-0, node-1 on node-0", "node-1, node-0 on node-1"
+    for rank in range(2):
+        assert "two nodes believe to be the first | " in job.err(rank), job.both()
+        assert one in job.err(rank), job.both()
+        assert other in job.err(rank), job.both()
