@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from entrypoint import registry, secret
-from entrypoint.jobspec import JobSpec
+from entrypoint.jobspec import MAX_SLOTS, HostEntry, JobSpec
 from entrypoint.secret import is_secret
 from entrypoint.yamlfile import Item, Odd, Report, one_line, quoted
 
@@ -281,17 +281,21 @@ def _variable(name: str, item: Item, path: str, report: Report) -> bool:
 
 
 def _hosts(items: list[Item], report: Report) -> bool:
-    """Whether every entry is `NAME` or `NAME=ADDRESS` and none is there twice."""
+    """Whether every entry is `NAME`, `NAME:SLOTS` or one of them with `=ADDRESS`, and none is there twice."""
     first: dict[str, int] = {}
     wrong = False
     for i, item in enumerate(items):
         if not isinstance(item.value, str):
             continue
-        name, sign, address = item.value.partition("=")
+        entry = HostEntry.of(item.value)
+        name, address = entry.name, entry.address
         what, do = check_host(name), "rename the host, or write NAME=ADDRESS"
         if what:
             what = f"this is no host name: {what}"
-        elif sign and not _is_address(address):
+        elif entry.slots is not None and not _is_slots(entry.slots):
+            what = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
+            do = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
+        elif address is not None and not _is_address(address):
             what, do = "an address is an IP address or a host name", "write NAME=ADDRESS, such as worker-0=10.0.0.7"
         elif name.lower() in first:
             what, do = f"this host is hosts.{first[name.lower()]} too", "name each node once"
@@ -300,6 +304,10 @@ def _hosts(items: list[Item], report: Report) -> bool:
             report.add(item.place, f"hosts.{i}", what, item.seen, do)
             wrong = True
     return not wrong
+
+
+def _is_slots(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_SLOTS
 
 
 def _is_address(text: str) -> bool:

@@ -31,6 +31,22 @@ JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 MAX_NODES, MAX_SLOTS = 16384, 4096
 
 
+@dataclass(frozen=True)
+class HostEntry:
+    """An entry of `hosts`, `NAME[:SLOTS][=ADDRESS]`, taken apart and not checked; None for what it leaves out."""
+
+    name: str
+    slots: str | None = None
+    address: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> HostEntry:
+        """The entry's parts. Only one `:` can be that of slots: an IPv6 address in the name's place stays whole."""
+        name, given, address = text.partition("=")
+        name, colon, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")
+        return cls(name, slots if colon else None, address if given else None)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, hide_input_in_errors=True
@@ -175,13 +191,15 @@ class JobSpec(_Section):
     device: str | None = Field(None, json_schema_extra=_flag("--device"))
     """What the ranks compute on; recognised by its files in /dev where not given."""
     hosts: tuple[str, ...] = Field((), json_schema_extra=_flag("--hosts"))
-    """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name."""
+    """Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name,
+    `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` where a node has other slots than the rest."""
     node_rank: int | None = Field(None, ge=0, json_schema_extra={**_flag("--node-rank"), **_alias("MY_TASK_INDEX")})
     """Index of this node in `hosts`; found by this container's host name where not given."""
     slots: int | None = Field(
         None, ge=1, le=MAX_SLOTS, json_schema_extra={**_flag("--slots"), **_alias("MY_MPI_SLOTS")}
     )
-    """Processes (ranks) on each node; the number of accelerators, or 1, where not given."""
+    """Processes (ranks) on each node, but for those whose entry in `hosts` has its own; the number of accelerators,
+    or 1, where not given."""
     secret_file: str | None = Field(None, json_schema_extra=_flag("--secret-file"))
     """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""
     restarts: int = Field(0, ge=0, json_schema_extra=_flag("--restarts"))
@@ -205,6 +223,11 @@ class JobSpec(_Section):
     def source(self, path: str) -> Source:
         """Where the value at `path` (such as `ssh.port`) came from."""
         return self._sources.get(path, DEFAULT)
+
+    def slots_of(self, rank: int) -> int | None:
+        """Slots of a node where its entry of `hosts`, or `slots`, says them."""
+        own = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
+        return self.slots if own is None else int(own)
 
     def written_secrets(self) -> list[str]:
         """Variables in the spec file whose values may be secrets, by name: whoever reads the file has them."""

@@ -8,7 +8,7 @@ from collections import Counter
 
 from entrypoint.errors import ConfigError
 from entrypoint.fields import plain_path
-from entrypoint.jobspec import DEFAULT, MAX_NODES, MAX_SLOTS, JobSpec, Source
+from entrypoint.jobspec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import check_host
 
@@ -23,16 +23,26 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     """
     origins: dict[str, Source] = {}
     hosts = _hosts(spec, facts, site, origins)
-    me = _node_rank(spec, facts, site, [host for host, _ in hosts], origins)
+    me = _node_rank(spec, facts, site, [host.name for host in hosts], origins)
     slots = _slots(spec, site, device, origins)
+    if hosts[me].slots is not None:
+        origins["slots"] = origins["hosts"]
     tasks = _tasks(spec, site, len(hosts), origins)
     ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
     run_dir = _run_dir(spec, facts, origins)
     counts = {task: itertools.count() for task in tasks}
     places = [next(counts[task]) for task in tasks]
     nodes = tuple(
-        Node(rank, host, slots, address, tasks[rank], places[rank], ports[rank])
-        for rank, (host, address) in enumerate(hosts)
+        Node(
+            rank,
+            host.name,
+            slots if host.slots is None else int(host.slots),
+            host.address,
+            tasks[rank],
+            places[rank],
+            ports[rank],
+        )
+        for rank, host in enumerate(hosts)
     )
     _check_addresses(nodes, origins["hosts"])
     return Topology(
@@ -54,35 +64,28 @@ def login(facts: Facts) -> str:
     return facts.user or f"uid-{facts.uid}"
 
 
-def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[tuple[str, str | None]]:
+def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[HostEntry]:
     if spec.hosts:
         origins["hosts"] = spec.source("hosts")
-        given: tuple[str, ...] = spec.hosts
+        hosts = [HostEntry.of(entry) for entry in spec.hosts]
     elif "hosts" in site.unknown:
         raise ConfigError(*site.unknown["hosts"])
     elif site.hosts:
         origins["hosts"] = Source("platform", site.origins.get("hosts", site.platform))
-        given = site.hosts
+        hosts = [HostEntry(name) for name in site.hosts]
     else:
         origins["hosts"] = Source("default", "this container's host name")
-        return [(facts.hostname or "localhost", None)]
-    if len(given) > MAX_NODES:
-        raise ConfigError(f"too many hosts ({origins['hosts']})", f"{len(given)}", f"a job has {MAX_NODES} at most")
-    hosts: list[tuple[str, str | None]] = []
-    bad: list[str] = []
-    for entry in given:
-        host, _, address = entry.partition("=")
-        wrong = check_host(host)
-        if wrong:
-            bad.append(f"{host[:80]} ({wrong})")
-        hosts.append((host, address or None))
+        return [HostEntry(facts.hostname or "localhost")]
+    if len(hosts) > MAX_NODES:
+        raise ConfigError(f"too many hosts ({origins['hosts']})", f"{len(hosts)}", f"a job has {MAX_NODES} at most")
+    bad = [f"{host.name[:80]} ({wrong})" for host in hosts if (wrong := check_host(host.name))]
     if bad:
         raise ConfigError(
             f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
             ", ".join(bad),
-            _advice([host for host, _ in hosts], bad),
+            _advice([host.name for host in hosts], bad),
         )
-    names = Counter(host.lower() for host, _ in hosts)  # DNS knows no case
+    names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         raise ConfigError(f"a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")

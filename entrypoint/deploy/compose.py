@@ -6,7 +6,7 @@ from typing import Any
 
 from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import ConfigError, UsageError
-from entrypoint.jobspec import JobSpec
+from entrypoint.jobspec import HostEntry, JobSpec
 from entrypoint.render import render as render_template
 
 __all__ = ["Options", "render"]
@@ -24,24 +24,24 @@ def render(spec: JobSpec, options: Options) -> str:
     Raises ConfigError when the spec names no hosts, or asks for Ascend cards and not for how many; UsageError for a
     resource that compose cannot give, and for a flag that no container could take.
     """
-    hosts = [host.partition("=")[0] for host in spec.hosts]
-    hosts = hosts or [f"worker-{rank}" for rank in range(options.nodes or 0)]
+    hosts = [HostEntry.of(host) for host in spec.hosts]
+    hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
     if not hosts:
         raise ConfigError(
             "a compose file needs the names of the nodes", "the spec has no hosts", "add: hosts: [worker-0, worker-1]"
         )
     own = {
         "ENTRYPOINT_SPEC": f"/job/{options.spec_name}",
-        "ENTRYPOINT_HOSTS": ",".join(hosts),
+        "ENTRYPOINT_HOSTS": ",".join(host.name + (f":{host.slots}" if host.slots else "") for host in hosts),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
     }
-    gpus = _gpus(spec, options)
+    gpus = [_gpus(spec, options, rank) for rank in range(len(hosts))]
     return render_template(
         "compose/compose.yaml.j2",
         {
             "origin": f"{options.spec_name}",
             "nodes": [
-                {"rank": rank, "host": host, "gpus": _own(gpus, rank), "devices": _devices(spec, rank)}
+                {"rank": rank, "host": host.name, "gpus": _own(gpus, rank), "devices": _devices(spec, rank)}
                 for rank, host in enumerate(hosts)
             ],
             "settings": settings(spec, own),
@@ -63,8 +63,8 @@ def _secret(spec: JobSpec) -> str:
     return given if given.startswith("/") else f"./{given}"
 
 
-def _gpus(spec: JobSpec, options: Options) -> int | None:
-    """How many GPUs each container gets; None: all of them."""
+def _gpus(spec: JobSpec, options: Options, rank: int) -> int | None:
+    """How many GPUs a container gets; None: all of them."""
     asked = resources(options)
     if other := sorted(set(asked) - {_GPU}):
         do = f"compose gives {_GPU}=N alone; write others into the file, or use the target kubernetes"
@@ -73,21 +73,24 @@ def _gpus(spec: JobSpec, options: Options) -> int | None:
         if not asked[_GPU].isdecimal():
             raise UsageError("a number of GPUs is a whole number", asked[_GPU], f"write --resource {_GPU}=2")
         return int(asked[_GPU])
-    return spec.slots if spec.device == "nvidia" else 0
+    return spec.slots_of(rank) if spec.device == "nvidia" else 0
 
 
-def _own(count: int | None, rank: int) -> dict[str, Any]:
+def _own(counts: list[int | None], rank: int) -> dict[str, Any]:
     """The GPUs of a node, next to those of the nodes before it: all containers are on one machine."""
+    count, first = counts[rank], sum(count or 0 for count in counts[:rank])
     if count is None:
         return {"count": "all"}
-    return {"device_ids": [str(card) for card in range(rank * count, (rank + 1) * count)]} if count else {}
+    return {"device_ids": [str(card) for card in range(first, first + count)]} if count else {}
 
 
 def _devices(spec: JobSpec, rank: int) -> list[str]:
     """The Ascend cards of a node, chosen as GPUs are, and the devices of their driver."""
     if spec.device != "ascend":
         return []
-    if spec.slots is None:
+    counts = [spec.slots_of(each) for each in range(rank + 1)]
+    if None in counts:
         raise ConfigError("how many cards has each node?", "device: ascend, and no slots", "add slots: 8")
-    cards = range(rank * spec.slots, (rank + 1) * spec.slots)
+    *before, own = (count or 0 for count in counts)
+    cards = range(sum(before), sum(before) + own)
     return [*(f"/dev/davinci{card}" for card in cards), *_ASCEND]

@@ -13,7 +13,7 @@ import yaml
 
 from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
-from entrypoint.jobspec import JobSpec
+from entrypoint.jobspec import HostEntry, JobSpec
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
 
@@ -48,7 +48,9 @@ def render(spec: JobSpec, options: Options) -> str:
     if names := spec.written_secrets():
         do = f"take them out, and give them in the Secret {spec.name}-env, whose keys are variables of every Pod"
         raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(names)}", do)
-    hosts = [f"{spec.name}-{index}.{spec.name}" for index in range(nodes)]
+    # As the nodes that the spec names by other names, each has its own slots.
+    slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
+    hosts = [f"{spec.name}-{rank}.{spec.name}" + (f":{own}" if own else "") for rank, own in enumerate(slots)]
     command = spec.command if spec.source("command").origin == "flag" else ()
     return render_template(
         "kubernetes/job.yaml.j2",
@@ -99,10 +101,14 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     card = _CARDS.get(spec.device or "")
     if card is None or any("/" in name for name in limits):  # a resource of a device plugin's is named already
         return limits
-    if spec.slots is None:
+    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
+    if len(slots) > 1:
+        seen = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
+        raise ConfigError("all Pods of a Job get as many cards", seen, f"add --resource {card}=N, the most of a node")
+    if slots == {None}:
         seen = f"device: {spec.device}, and no slots"
         raise ConfigError("how many cards has each node?", seen, f"add slots: 8, or --resource {card}=8")
-    return {card: str(spec.slots), **limits}
+    return {card: str(slots.pop()), **limits}
 
 
 def _expanded(text: str) -> str:

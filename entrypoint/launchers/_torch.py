@@ -72,6 +72,7 @@ def script(
         "origin": origin,
         "hosts": [] if unnamed else [node.address or node.host for node in topology.nodes],
         "slots": topology.leader.slots,
+        "slots_of": _differing([node.slots for node in topology.nodes]),
         "job": topology.job,
         "port": spec.torch.port,
         "node_addr": name == "torchrun",
@@ -84,6 +85,11 @@ def script(
         "reserved": {option: variable for option, (variable, _) in _RESERVED.items()},
     }
     return File(f"{name}.sh", render(template, context), template, mode=mode)
+
+
+def _differing(slots: list[int]) -> list[int]:
+    """The slots of each node, where one has others than the rest."""
+    return slots if len(set(slots)) > 1 else []
 
 
 def settled(spec: JobSpec, fields: dict[str, str]) -> tuple[EnvVar, ...]:

@@ -91,6 +91,19 @@ def test_cards_are_asked_for_as_their_plugin_calls_them() -> None:
     assert limits("sixty-four") == {"huawei.com/Ascend910B": "8"}
 
 
+def test_slots_of_a_host_are_those_of_its_pod() -> None:
+    def pod(*resources: str) -> Any:
+        spec = specs.load("name: demo\nhosts: [a:1, b:3]\ndevice: nvidia", "job.yaml", {}, {})
+        options = kubernetes.Options(image="image", resources=resources)
+        (job,) = [each for each in yaml.safe_load_all(kubernetes.render(spec, options)) if each["kind"] == "Job"]
+        return job["spec"]["template"]["spec"]["containers"][0]
+
+    settings = {each["name"]: each.get("value") for each in pod("nvidia.com/gpu=3")["env"]}
+    assert settings["ENTRYPOINT_HOSTS"] == "demo-0.demo:1,demo-1.demo:3"
+    with pytest.raises(EntrypointError, match="all Pods of a Job get as many cards"):
+        pod()
+
+
 def expanded(text: str, env: dict[str, str]) -> str:
     """As Kubernetes does it (k8s.io/kubernetes/third_party/forked/golang/expansion)."""
     return re.sub(r"\$(\$|\(([^)]*)\))", lambda m: "$" if m[1] == "$" else env.get(m[2], m[0]), text)
@@ -200,6 +213,10 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     driver = ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
     assert first["devices"] == ["/dev/davinci0", "/dev/davinci1", *driver]
     assert second["devices"] == ["/dev/davinci2", "/dev/davinci3", *driver]
+    unequal = services("hosts: [a:1, b:2=10.0.0.2]\ndevice: ascend")
+    assert [each["devices"][:-3] for each in unequal] == [["/dev/davinci0"], ["/dev/davinci1", "/dev/davinci2"]]
+    assert {each["environment"]["ENTRYPOINT_HOSTS"] for each in unequal} == {"a:1,b:2"}
+    assert gpus("hosts: [a:1, b]\nslots: 2\ndevice: nvidia") == [["0"], ["1", "2"]]
     for wrong, words in (("cpu=4", "compose cannot give such a resource | cpu"), ("cpu", "a resource is NAME=")):
         with pytest.raises(EntrypointError, match=re.escape(words)):
             services("", wrong)

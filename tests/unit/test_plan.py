@@ -193,6 +193,30 @@ def test_the_ranks_shown_are_those_that_start(text: str, ranks: int) -> None:
     assert f" {ranks} rank{'s' * (ranks > 1)}, launcher {made.launcher}," in plan_text(spec, made).splitlines()[0]
 
 
+UNEQUAL = "hosts: [a:1, b:3]\nrun_dir: /run/job\nnode_rank: {}\nlauncher: {}\nascend: {{rank_table: none}}\n"
+
+
+def test_slots_of_a_host_in_the_hostfile() -> None:
+    made = build(UNEQUAL.format(0, "mpirun"))
+    assert file(made, "hostfile").splitlines()[1:] == ["a slots=1", "b slots=3"]
+    assert values(made.launch.programs[0].env)["OPENMPI_NP"] == "4"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
+def test_slots_of_a_host_under_torch(launcher: str) -> None:
+    plans = [build(UNEQUAL.format(rank, launcher)) for rank in (0, 1)]
+    assert [values(made.launch.programs[0].env)["NPROC_PER_NODE"] for made in plans] == ["1", "3"]
+    assert [made.ranks for made in plans] == [4, 4]
+
+
+def test_slots_of_a_host_under_ascend() -> None:
+    ranks = [
+        [values(program.env)["RANK_ID"] for program in build(UNEQUAL.format(rank, "ascend")).launch.programs]
+        for rank in (0, 1)
+    ]
+    assert ranks == [["0"], ["1", "2", "3"]]
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # Devices that were asked for, or that ranks need
 

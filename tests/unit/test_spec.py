@@ -90,6 +90,8 @@ NUL = "text cannot hold a NUL byte"
 NAME = "a variable's name is letters, digits and `_`, not a digit first"
 LONG = "a" * 64
 SEEN = "a" * 59 + "…"
+NO_SLOTS = "the slots of a host are a whole number from 1 to 4096"
+WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
 ALL_SSH = "port, client_key, host_key, known_hosts, compat"
 RUN_DIR = "white space, quotes, `$`, `%` and `\\` are not allowed in this path"
 LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
@@ -145,6 +147,11 @@ BAD = [
     ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
     (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),  # noqa: E501
     ("hosts: [a, b, A]", '1:15: hosts.2: this host is hosts.0 too | "A" | name each node once'),
+    ("hosts: [a:6666]", f'1:9: hosts.0: {NO_SLOTS} | "a:6666" | {WRITE_SLOTS}'),
+    ("hosts: [a:0=10.0.0.1]", f'1:9: hosts.0: {NO_SLOTS} | "a:0=10.0.0.1" | {WRITE_SLOTS}'),
+    ("hosts: ['a:']", f'1:9: hosts.0: {NO_SLOTS} | "a:" | {WRITE_SLOTS}'),
+    ("hosts: [a:two]", f'1:9: hosts.0: {NO_SLOTS} | "a:two" | {WRITE_SLOTS}'),
+    ("hosts: [a:1, A:2]", '1:14: hosts.1: this host is hosts.0 too | "A:2" | name each node once'),
     ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),  # noqa: E501
     ("hosts: [a=10.0.0.300]", '1:9: hosts.0: an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
     ("hosts: [a=]", '1:9: hosts.0: an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
@@ -367,7 +374,7 @@ TEXTS = {
     "platform": ("modelarts", "modelarts"),
     "device": ("cpu", "cpu"),
     "env": ('{"A": "no"}', {"A": "no"}),
-    "hosts": ("a, b=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b=10.0.0.1", "c=fe80::1", "d=e.f")),
+    "hosts": ("a, b:3=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b:3=10.0.0.1", "c=fe80::1", "d=e.f")),
     "run_dir": ("/run/x", "/run/x"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),

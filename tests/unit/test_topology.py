@@ -66,6 +66,18 @@ def test_name_and_address() -> None:
     ]
 
 
+@pytest.mark.parametrize("rank", ["0", "1", "2"])
+def test_slots_of_a_host(rank: str) -> None:
+    made = build(hosts("a:1", "b:3=fd00::2", "c=fd00::3") + "\nslots: 2", node_rank=rank)
+    assert [(node.host, node.slots, node.address) for node in made.nodes] == [
+        ("a", 1, None),
+        ("b", 3, "fd00::2"),
+        ("c", 2, "fd00::3"),
+    ]
+    assert made.world_size == 6
+    assert str(made.origins["slots"]) == ("spec job.yaml:2:8" if rank == "2" else "spec job.yaml:1:8")
+
+
 def test_what_each_node_sees() -> None:
     made = build(hosts("a", "b", "c") + "\nslots: 2", node_rank="1")
     assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == ("a", "b", ["a", "c"])

@@ -391,6 +391,14 @@ def test_reserved_options_are_refused_by_name(bench: Bench, word: str) -> None:
     ]
 
 
+def test_slots_of_each_node(bench: Bench) -> None:
+    made = topology()
+    bench.render(at=replace(made, nodes=(replace(made.nodes[0], slots=1), replace(made.nodes[1], slots=3))))
+    for rank, own in (("0", "1"), ("1", "3")):
+        assert f"--nproc_per_node={own}" in bench.run(NODE_RANK=rank).options
+    assert "--nproc_per_node=2" in bench.run(NODE_RANK="1", NPROC_PER_NODE="2").options
+
+
 def test_other_options_pass(bench: Bench) -> None:
     bench.render(f"torch: {{extra_args: {json.dumps(['--log-dir', '/a b', '-t', '1', '--monitor_interval=2'])}}}")
     for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
