@@ -88,8 +88,9 @@ class MpiSpec(_Section):
     hostfile: str | None = Field(None, json_schema_extra=_alias("OPENMPI_HOST_FILE_PATH"))
     """Path of your own hostfile; ours, written after the roll call, where not given."""
     interface: str | None = Field(None, json_schema_extra=_alias("MY_MPI_BTL_TCP_IF"))
-    """Network interfaces, comma-separated, for MPI's and NCCL's TCP traffic. Only NCCL is told, and only eth0,bond0,
-    where not given."""
+    """Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher. Where
+    not given, and a node has several, the one that the roll call came over; else only NCCL is told, under mpirun, and
+    only eth0,bond0."""
     tune_file: str | None = Field(None, json_schema_extra=_alias("TUNE_ENV_FILE"))
     """Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment."""
     bind_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_BIND_ARGS"))

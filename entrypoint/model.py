@@ -18,6 +18,15 @@ from entrypoint.jobspec import Source
 
 
 @dataclass(frozen=True)
+class Interface:
+    """A network interface that is up and not the loopback one, with one of its addresses."""
+
+    name: str
+    address: str
+    network: str  # such as 10.0.0.0/24
+
+
+@dataclass(frozen=True)
 class Facts:
     """What this container is, read once by `run/facts.py` before anything is decided."""
 
@@ -31,6 +40,8 @@ class Facts:
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
     mpi: str = ""  # version of Open MPI, "" where there is none
     python: str = "python3"  # the interpreter we run in
+    interfaces: tuple[Interface, ...] = ()
+    mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,8 @@ class Attendance:
     address: str = ""  # where the leader reached it
     clock: float = 0.0  # its wall clock minus the leader's, seconds
     broken: tuple[int, str] | None = None  # why what the launcher needs there cannot be started: status, reason
+    interface: Interface | None = None  # that the roll call came over
+    interfaces: tuple[str, ...] = ()  # the names of all
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
 
-from entrypoint import __version__, heartbeat
+from entrypoint import __version__, heartbeat, interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Attendance, EnvVar, Facts, File, Launch, Plan, Program, Roster, Topology
+from entrypoint.model import Attendance, EnvVar, Facts, File, Interface, Launch, Plan, Program, Roster, Topology
 from entrypoint.registry import load
 from entrypoint.render import render
 
@@ -21,6 +22,9 @@ _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL
 OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
 _KEEPER = str(Path(__file__).resolve().parent / "run" / "keeper.py")
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
+_CHOSEN = re.compile(
+    r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
+)  # interfaces, in Open MPI's own variables and files
 _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
 
 
@@ -40,11 +44,24 @@ def assume_roster(topology: Topology, facts: Facts) -> Roster:
     """What every node would answer if all were like this one: for a dry run, and before the roll call."""
     return Roster(
         tuple(
-            Attendance(node.rank, node.slots, __version__, facts.mpi, node.address or node.host)
+            Attendance(
+                node.rank,
+                node.slots,
+                __version__,
+                facts.mpi,
+                node.address or node.host,
+                interfaces=interfaces.names(facts.interfaces),
+            )
             for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,
     )
+
+
+def with_interface(roster: Roster, rank: int, interface: Interface | None) -> Roster:
+    """The roster, with the interface over which the roll call came to this node."""
+    answers = [replace(each, interface=interface) if each.rank == rank else each for each in roster.attendances]
+    return replace(roster, attendances=tuple(answers))
 
 
 def check_roster(topology: Topology, roster: Roster) -> None:
@@ -88,10 +105,12 @@ def build(
         )
     launch = cast(Launch, launcher.plan(spec, topology, roster))
     given = {*facts.env, *(spec.env if leader_env is None else leader_env)}
+    if any(map(_CHOSEN.match, (*facts.env, *facts.mpi_params))):
+        given.add("MY_MPI_BTL_TCP_IF")
     programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
     launch = replace(launch, programs=programs)
     roll_call, alone = _roll_call(spec, facts, topology, launch)
-    env = _effective(_env(spec, topology, launch, leader_env), facts.env)
+    env = _effective(_env(spec, topology, roster, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
@@ -158,7 +177,9 @@ def _effective(env: tuple[EnvVar, ...], given: Container[str]) -> tuple[EnvVar, 
     return tuple(var for var in env if not (var.default and var.name in given))
 
 
-def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[str, str] | None) -> tuple[EnvVar, ...]:
+def _env(
+    spec: JobSpec, topology: Topology, roster: Roster, launch: Launch, leader_env: Mapping[str, str] | None
+) -> tuple[EnvVar, ...]:
     device = [
         EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
     ]
@@ -166,7 +187,20 @@ def _env(spec: JobSpec, topology: Topology, launch: Launch, leader_env: Mapping[
     if leader_env is not None:
         asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *launch.rank_env, *asked, ours)
+    return (*device, *_network(spec, roster.attendances[topology.me]), *launch.rank_env, *asked, ours)
+
+
+def _network(spec: JobSpec, own: Attendance) -> list[EnvVar]:
+    """Which interface NCCL and Gloo take: what the user said, else the roll call's where there are several."""
+    if asked := spec.mpi.interface:
+        origin = str(spec.source("mpi.interface"))
+        # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
+        taken = {"NCCL_SOCKET_IFNAME": "/" not in asked, "GLOO_SOCKET_IFNAME": not set(asked) & set("/,")}
+        return [EnvVar(name, asked, origin, default=True) for name, takes in taken.items() if takes]
+    if not (name := interfaces.of_node(own)):
+        return []
+    values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}  # NCCL takes a name for a beginning of one
+    return [EnvVar(variable, value, "the roll call", default=True) for variable, value in values.items()]
 
 
 def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar, ...]) -> list[File]:

@@ -129,6 +129,10 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         lines.append(f"roll call: none, since {plan.alone}: each node ends by itself, whatever the others do")
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
+        found = plan.roster.attendances[topology.me].interfaces
+        if len(found) > 1 and plan.roll_call != "none" and plan.roster.assumed and not spec.mpi.interface:
+            words = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
+            lines.append(f"network interface: from the roll call, {words}")
     lines += ["", "nodes"]
     lines += [
         f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from entrypoint import interfaces
 from entrypoint.fields import Given, given
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
@@ -91,4 +92,17 @@ def _settings(spec: JobSpec, topology: Topology, roster: Roster) -> tuple[EnvVar
         "OPENMPI_MCA_ARGS": (mpi.mca_args, str(spec.source("mpi.mca_args"))),
         "OPENMPI_EXTRA_ARGS": (mpi.extra_args, str(spec.source("mpi.extra_args"))),
     }
-    return tuple(EnvVar(name, value, origin) for name, (value, origin) in settings.items() if value is not None)
+    known = tuple(EnvVar(name, value, origin) for name, (value, origin) in settings.items() if value is not None)
+    return (*known, *_interfaces(spec, roster))
+
+
+def _interfaces(spec: JobSpec, roster: Roster) -> tuple[EnvVar, ...]:
+    """Where a node has several interfaces and the user chose none: those that the roll call came over."""
+    mpi = spec.mpi
+    options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
+    chosen = interfaces.of_all(roster.attendances)
+    if not chosen or mpi.interface or mpi.tune_file or "tcp_if_" in options or "prte_if_" in options:
+        return ()
+    # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
+    values = {"MY_MPI_BTL_TCP_IF": chosen, "NCCL_SOCKET_IFNAME": interfaces.ANY if "/" in chosen else f"={chosen}"}
+    return tuple(EnvVar(name, value, "the roll call", default=True) for name, value in values.items())

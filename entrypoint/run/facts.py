@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import pwd
@@ -10,9 +11,11 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from entrypoint.model import Facts
 from entrypoint.plan import NAMES
+from entrypoint.run import interfaces
 from entrypoint.run.keeper import python_set_locale
 
 # sshd and its friends live where an ordinary user's PATH does not look.
@@ -43,6 +46,8 @@ def read() -> Facts:
         programs=programs,
         python=sys.executable,
         mpi=_mpi_version(programs.get("mpirun")),
+        interfaces=interfaces.read(),
+        mpi_params=_mpi_params(programs.get("mpirun"), home),
     )
 
 
@@ -59,6 +64,19 @@ def _cwd() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "/"
+
+
+def _mpi_params(mpirun: str | None, home: str) -> tuple[str, ...]:
+    """Open MPI takes no second word beside some of them, so that they must be known."""
+    if mpirun is None:
+        return ()
+    prefix = Path(os.environ.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)
+    folders = (prefix / "etc", Path("/etc/openmpi"))
+    names: list[str] = []
+    for path in (Path(home) / ".openmpi/mca-params.conf", *(each / "openmpi-mca-params.conf" for each in folders)):
+        with contextlib.suppress(OSError):
+            names += re.findall(r"^[ \t]*(\w+)[ \t]*=", path.read_text(errors="replace"), re.M)
+    return tuple(names)
 
 
 def _mpi_version(mpirun: str | None) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from entrypoint import __version__, heartbeat, plan
+from entrypoint import __version__, heartbeat, interfaces, plan
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
-from entrypoint.model import Attendance, Outcome, Roster
 from entrypoint.model import Node as Peer
+from entrypoint.model import Outcome, Roster
 from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.run.progress import Waiting
@@ -89,9 +89,7 @@ class Leader(Node):
             self.say,
         )
         own = self.topology.this
-        attendance = Attendance(
-            own.rank, own.slots, __version__, self.facts.mpi, own.address or own.host, broken=self.broken()
-        )
+        attendance = replace(self.draft.roster.attendances[own.rank], broken=self.broken())
         self.background(self._pulse.beat())
         try:
             # The daemons of the others call this node back by its name.
@@ -102,6 +100,8 @@ class Leader(Node):
         finally:
             waiting.close()
             own_name.close()
+        mine = interfaces.of_address(self.facts.interfaces, [each.local for each in self._sessions().values()])
+        roster = plan.with_interface(roster, own.rank, mine)
         broken = [(each.broken, self.topology.nodes[each.rank].host) for each in roster.attendances if each.broken]
         if broken:
             self.decide(broken[0][0][0], "; ".join(f"{reason} on {host}" for (_, reason), host in broken))
@@ -125,7 +125,7 @@ class Leader(Node):
                 f"this node's own name has no address after {limit:.0f}s", own.host, "see that DNS knows it"
             ) from None
 
-    def _question(self, peer: Peer) -> bytes:
+    def _question(self, peer: Peer, address: str) -> bytes:
         return wire.pack(
             "hello",
             hosts=[node.host for node in self.topology.nodes],
@@ -135,6 +135,7 @@ class Leader(Node):
             env=dict(self.spec.env),
             lease=self.spec.timeouts.lease,
             leader=self._name,
+            address=address,
         )
 
     # -- while it runs

@@ -19,7 +19,7 @@ from functools import partial
 import paramiko
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
-from entrypoint.model import Attendance, Node, Roster
+from entrypoint.model import Attendance, Interface, Node, Roster
 from entrypoint.run import wire
 from entrypoint.run.keys import Keys
 from entrypoint.run.progress import Say, Waiting
@@ -69,7 +69,7 @@ class RollCall:
         port: int,
         user: str,
         keys: Keys,
-        question: Callable[[Node], bytes],
+        question: Callable[[Node, str], bytes],
         on_message: Callable[[Session, wire.Message], None],
         waiting: Waiting,
         say: Say,
@@ -207,7 +207,7 @@ class RollCall:
             channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
             attempt.step = f"the answer of {address}"
             sent = time.time()
-            channel.sendall(self._question(node))
+            channel.sendall(self._question(node, address))
             intake = wire.Intake(wire.FROM_WORKER, wire.TO_LEADER, time.monotonic())
             answer, early = _first_answer(channel, intake, address)
             middle = (sent + time.time()) / 2
@@ -216,9 +216,18 @@ class RollCall:
                 raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
             broken = tuple(answer["broken"]) if answer["broken"] else None
             attendance = Attendance(
-                node.rank, answer["slots"], answer["toolkit"], answer["mpi"], address, answer["clock"] - middle, broken
+                node.rank,
+                answer["slots"],
+                answer["toolkit"],
+                answer["mpi"],
+                address,
+                answer["clock"] - middle,
+                broken,
+                Interface(*answer["interface"]) if answer["interface"] else None,
+                tuple(answer["interfaces"]),
             )
-            return Session(node, client, channel, attendance, intake, early)
+            local = connection.getsockname()[0]
+            return Session(node, client, channel, attendance, intake, early, local)
         except BaseException as error:
             if client is not None:
                 client.close()

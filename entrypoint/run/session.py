@@ -30,8 +30,10 @@ class Session:
         attendance: Attendance,
         intake: wire.Intake,
         early: list[wire.Message],
+        local: str,
     ) -> None:
         self.node, self.attendance = node, attendance
+        self.local = local  # this node's address in it
         self.heard = time.monotonic()
         self.why = ""
         self.lost = asyncio.Event()

@@ -1,8 +1,9 @@
 """What leader and worker say to each other in their ssh session: one JSON object a line, `kind` first.
 
 leader -> worker   hello(hosts, rank, toolkit,                  the roll call's question
-                         launcher, env, lease, leader)
-worker -> leader   facts(slots, mpi, toolkit, clock, broken)    its answer
+                         launcher, env, lease, leader, address)
+worker -> leader   facts(slots, mpi, toolkit, clock, broken,    its answer
+                         interface, interfaces)
                    refuse(what, seen, do)                       or why this can't be one job
                    busy()                                       or another leader has it, and is there
 leader -> worker   start()                                      everyone answered
@@ -40,6 +41,7 @@ _TEXT, _LINES, _LINE = 4000, 20, 1000  # characters in a sentence; lines a rank 
 _RANKS = 1 << 20
 _EVER = 1e9  # seconds
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}")
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")  # colours, titles
 
 
@@ -127,6 +129,22 @@ def _reason(value: Any) -> list[Any] | None:
     return [_failure(value[0]), _text()(value[1])]
 
 
+def _name(value: Any) -> str:
+    """Of a network interface, or its address or network: a word of a command line."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise Invalid("no name or address")
+    return value
+
+
+def _interface(value: Any) -> list[Any] | None:
+    """None, or a network interface's name, address and network."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 3:
+        raise Invalid("neither null nor a name, an address and a network")
+    return [_name(each) for each in value]
+
+
 def _variables(value: Any) -> dict[str, str]:
     """What a program can be given, byte for byte."""
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
@@ -145,6 +163,8 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
         "toolkit": _text(100),
         "clock": _number(-1e12, 1e12),
         "broken": _reason,
+        "interface": _interface,
+        "interfaces": _list(_name, 1000),
     },
     "busy": {},
     "refuse": {"what": _text(), "seen": _text(), "do": _text()},
@@ -172,6 +192,7 @@ FROM_LEADER: Mapping[str, Mapping[str, Check]] = {
         "env": _variables,
         "lease": _number(1, _EVER),
         "leader": _text(100),
+        "address": _text(100),
     },
     "start": {},
     "ping": {"number": _whole(0, 1 << 31)},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from entrypoint import __version__, heartbeat
+from entrypoint import __version__, heartbeat, interfaces, plan
 from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
@@ -145,6 +145,8 @@ class Worker(Node):
             return
         self._caller, self._lease = hello["leader"], hello["lease"]
         self._leader_env = hello["env"]
+        mine = interfaces.of_address(self.facts.interfaces, [hello["address"]])
+        self.draft = replace(self.draft, roster=plan.with_interface(self.draft.roster, self.topology.me, mine))
         broken = self.broken() or self._cannot_prepare()
         self._say_to_leader(
             "facts",
@@ -153,6 +155,8 @@ class Worker(Node):
             toolkit=__version__,
             clock=time.time(),
             broken=broken,
+            interface=mine and [mine.name, mine.address, mine.network],
+            interfaces=interfaces.names(self.facts.interfaces),
         )
 
     def _cannot_prepare(self) -> tuple[int, str] | None:

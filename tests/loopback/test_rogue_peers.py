@@ -30,7 +30,7 @@ def line(text):
 def say(kind, **fields):
     line(json.dumps(dict(fields, kind=kind)))
 hello = json.loads(sys.stdin.readline())
-facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), broken=None)
+facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), broken=None, interface=None, interfaces=[])
 """
 
 

@@ -6,6 +6,7 @@ The peers are ssh servers of this process, since no real sshd freezes where it i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import socket
@@ -74,7 +75,9 @@ class Peer(paramiko.ServerInterface):
         if channel is None or self.at("answer"):
             return
         facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "broken": None}
-        channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")
+        facts |= {"interface": None, "interfaces": []}
+        with contextlib.suppress(OSError):  # the caller may have left
+            channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -113,7 +116,7 @@ def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") ->
         waiting.update = lambda host, state: (states.append(state), update(host, state))[1]  # type: ignore[method-assign]
         calls = rollcall.RollCall(
             (Node(1, "b", 1, "127.0.0.1"),), peer.port, "user", keys,
-            lambda node: b"{}\n", lambda session, message: None, waiting, lambda words: None,
+            lambda node, address: b"{}\n", lambda session, message: None, waiting, lambda words: None,
         )  # fmt: skip
         try:
             return await calls.gather(Attendance(0, 1, __version__), limit)

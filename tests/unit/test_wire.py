@@ -10,10 +10,11 @@ import pytest
 from entrypoint.run.wire import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "broken": None}
+FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 RANK: dict[str, Any] = {"event": "end", "rank": 3, "value": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
 HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
-HELLO |= {"lease": 15.0, "leader": "a4"}
+HELLO |= {"lease": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
 
 def worker(kind: str, **fields: Any) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
     ("kind", "fields"),
     [
         ("facts", FACTS),
-        ("facts", {**FACTS, "broken": [73, "disk full"], "clock": 0}),
+        ("facts", {**FACTS, "broken": [73, "disk full"], "clock": 0, "interface": None}),
         ("rank", RANK),
         ("rank", {**RANK, "event": "start", "value": 4_000_000, "tail": []}),
         ("ended", ENDED),
@@ -70,6 +71,8 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("rank", {**RANK, "tail": "no list"}, "not a list of at most 20"),
         ("rank", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
         ("rank", {**RANK, "tail": [["x"]]}, "not a text"),
+        ("facts", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "facts, interface: no name or address"),
+        ("facts", {**FACTS, "interface": ["eth0"]}, "facts, interface: neither null nor a name"),
         ("facts", {**FACTS, "slots": 0}, "facts, slots"),
         ("facts", {**FACTS, "slots": 10**23}, "facts, slots"),
         ("facts", {**FACTS, "slots": "8"}, "facts, slots"),

@@ -1,0 +1,50 @@
+"""Which network interface a job's traffic takes, where a node has several: the one that the roll call came over.
+
+One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for connections that never come.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from entrypoint.model import Attendance, Interface
+
+ANY = "^lo,docker"  # NCCL's own choice, in its words
+
+
+def of_address(interfaces: Sequence[Interface], addresses: Iterable[str]) -> Interface | None:
+    """The one that has these addresses; None where they are of several, or of none (loopback, or translated)."""
+    wanted = {_plain(address) for address in addresses}
+    found = [next((each for each in interfaces if _plain(each.address) == address), None) for address in wanted]
+    return found[0] if len({each.name if each else "" for each in found}) == 1 else None
+
+
+def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
+    """Each once, in order."""
+    return tuple(dict.fromkeys(each.name for each in interfaces))
+
+
+def of_node(attendance: Attendance) -> str:
+    """The name of the interface that programs of this node should take; "" where it has no other."""
+    return attendance.interface.name if attendance.interface and len(attendance.interfaces) > 1 else ""
+
+
+def of_all(attendances: Sequence[Attendance]) -> str:
+    """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for no choice."""
+    known = [each.interface for each in attendances if each.interface]
+    if len(known) < len(attendances) or not any(map(of_node, attendances)):
+        return ""
+    if len(common := names(known)) == 1:
+        return common[0]
+    networks = list(dict.fromkeys(each.network for each in known))
+    return "" if any(":" in network for network in networks) else ",".join(networks)  # it knows no IPv6 networks
+
+
+def _plain(address: str) -> str:
+    """One spelling: without a zone, and not mapped into IPv6."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
