@@ -98,6 +98,7 @@ def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], netw
         assert {result["HOSTNAME"] for result in found} == {name}
         assert {result["total"] for result in found} == {10.0}
         assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
+        assert not [line for line in docker("diff", name).splitlines() if " /tmp/" in line]
 
 
 def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:

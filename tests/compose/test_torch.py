@@ -56,6 +56,10 @@ def test_two_containers_train_as_one_process_would(compose: Compose, example: st
     assert ended(containers, 60) == dict.fromkeys(NAMES, 0), said(containers)
     trained_well(containers, NAMES)
     assert "all 2 nodes are here, 4 slots" in logs(containers["worker-0"])
+    for each in containers.values():
+        left = re.findall(r" (/tmp/.*)", docker("diff", each))
+        # The compiler's cache is the program's own doing: an optimizer imports it.
+        assert {path for path in left if "/torchinductor_" not in path} == {"/tmp/entrypoint-1000-36666-result.json"}
 
 
 @pytest.mark.parametrize(

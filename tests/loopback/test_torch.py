@@ -67,7 +67,9 @@ for attempt in range(1 + int(os.environ.get("RESTARTS", "0"))):
         words = [program[0], *(Template(word).safe_substitute(local_rank=rank % 2) for word in program[1:])]
         ranks[rank] = subprocess.Popen(words, env=env, start_new_session=True)
     if "ITSELF" in os.environ:  # its own failure, such as that of its store
-        open("itself").read()  # until the ranks are there
+        fifo = os.open("itself", os.O_RDWR)
+        for rank in ranks:
+            os.read(fifo, 1)  # it is there
         if os.environ["ITSELF"] == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         for process in ranks.values():
@@ -114,7 +116,7 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
 def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make) -> None:
     job = cluster(1)
     os.mkfifo(job.folder / "itself")
-    stand_in(job, "[ $RANK = 0 ] || : >itself; exec sleep 300", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
+    stand_in(job, "printf x >itself; exec sleep 300", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: 1}, job.both()
     assert ours(job)[-1] == "torchrun exited with 1; exit 1", job.both()
 
@@ -122,7 +124,7 @@ def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make)
 def test_ranks_of_a_launcher_that_was_killed_have_the_grace(cluster: Make) -> None:
     job = cluster(1)
     os.mkfifo(job.folder / "itself")
-    saves = "trap 'sleep 0.5; echo saved; exit' TERM; [ $RANK = 0 ] || : >itself; while :; do sleep 0.05; done"
+    saves = "trap 'sleep 0.5; echo saved; exit' TERM; printf x >itself; while :; do sleep 0.05; done"
     stand_in(job, saves, ITSELF="killed", ENTRYPOINT_HOSTS="node-0")
     assert job.ends(20) == {0: 137}, job.both()  # less than the grace
     assert job.out().count("saved") == 2, job.both()
