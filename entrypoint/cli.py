@@ -61,12 +61,14 @@ def script() -> None:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.run import process
+    from entrypoint.run import ourselves, process
     from entrypoint.run.execute import execute
     from entrypoint.run.result import recorded
 
+    ourselves.show(ourselves.WAITING)
     with recorded(say) as result:
         spec, facts, topology = _settle(args)
+        ourselves.hide_memory()  # not before: then only root reads /proc/self/environ
         if args.passthrough and not _describes_job(spec, topology):
             outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
             meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""

@@ -17,7 +17,6 @@ from pathlib import Path
 from entrypoint.errors import CantCreateError, ConfigError
 
 MAX_BYTES = 64 << 20  # of a file that we are told to read
-READY = b"ready\n"  # the lock's text once the job has started on this node
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
@@ -108,12 +107,7 @@ class RunDir:
                 f"{self.path}: {error.strerror}",
                 "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
             ) from None
-        os.ftruncate(lock, 0)
         return lock
-
-    def ready(self) -> None:
-        """Say to whoever looks at the lock (run/health.py) that the job has started here."""
-        os.pwrite(self._lock, READY, 0)
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file whole: its mode is right from the first byte, and a reader sees all of it or none.

@@ -1,55 +1,68 @@
-"""Whether this container's part of the job has started, told by its processes: no network, no settings, no writes.
+"""Whether this container's part of the job has started: no network, no settings, no writes.
 
-A booting entrypoint holds the lock of its run directory and writes into it when the job starts here. It is found by its
-process, so that nobody has to tell a probe where that directory is.
+`entrypoint run` gives itself a name that tells (ourselves.py). The kernel shows it, and whose process that is, so that
+nobody has to tell a probe where to look, and neither a program's arguments nor another user's process deceive it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
-from entrypoint.run.files import READY
+from entrypoint.run.ourselves import STARTED, WAITING
 
 _PROC = Path("/proc")
+_YOUNG = 10.0  # seconds in which one that looks like a boot may not have come to give itself a name
 
 
 def check(proc: Path = _PROC) -> tuple[bool, str]:
     """Whether it is ready, and why, in a few words."""
-    booting = list(_booting(proc))
-    if not booting:
+    boots = _boots(proc)
+    if not boots:
         return True, "no boot of ours is going on here: the program runs by itself"
-    for pid in booting:
-        try:
-            texts = [(proc / pid / "fd" / fd).read_bytes() for fd in _locks(proc / pid / "fd")]
-        except FileNotFoundError:
-            continue  # it has just ended, or become the program
-        except PermissionError:
-            return False, f"process {pid} cannot be looked at | it is another user's | probe as the container's user"
-        if READY not in texts:
-            return False, "not ready: the job has not started on this node yet"
+    if WAITING in boots:
+        return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"
 
 
-def _booting(proc: Path) -> Iterator[str]:
-    """Process ids of `entrypoint run`, however it was called."""
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
-        # Such as: python3 -I /usr/local/bin/entrypoint run
-        boots = first.startswith(b"python") and (b"entrypoint", b"run") in itertools.pairwise(names)
-        if boots or (first.endswith(b"sh") and names[:1] == [b"image-entry"]):
-            yield entry.name
+def _boots(proc: Path) -> list[str]:
+    """How far each boot of this user's is; where it has none, of the container's user, whose the first process is."""
+    users = [os.geteuid()]
+    with contextlib.suppress(OSError):
+        users.append((proc / "1").stat().st_uid)
+    for user in users:
+        boots = [boot for entry in proc.iterdir() if entry.name.isdigit() and (boot := _boot(entry, user))]
+        if boots:
+            return boots
+    return []
 
 
-def _locks(folder: Path) -> Iterator[str]:
-    for entry in os.listdir(folder):
-        if os.readlink(folder / entry).endswith("/lock"):
-            yield entry
+def _boot(process: Path, user: int) -> str:
+    """How far this process is, where it is a boot of that user's; else nothing."""
+    try:
+        if process.stat().st_uid != user:
+            return ""
+        # The name, in parentheses, may hold anything.
+        name, _, rest = (process / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+        fields = rest.split()
+        if fields[0] in "ZX":
+            return ""
+        if name in (WAITING, STARTED):
+            return name
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # after the machine's start
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - started > _YOUNG:
+            return ""
+        return WAITING if _looks_like_one((process / "cmdline").read_bytes().split(b"\0")) else ""
+    except (OSError, ValueError, IndexError):
+        return ""  # it has just ended
+
+
+def _looks_like_one(words: list[bytes]) -> bool:
+    """Whether this is the command line of `entrypoint run`, however it was called."""
+    first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
+    # Such as: python3 -I /usr/local/bin/entrypoint run
+    boots = first.startswith(b"python") and (b"entrypoint", b"run") in itertools.pairwise(names)
+    return boots or (first.endswith(b"sh") and names[:1] == [b"image-entry"])

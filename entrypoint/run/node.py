@@ -15,7 +15,7 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
 from entrypoint.plan import OF_PROGRAM, build, environment, kept
-from entrypoint.run import checks, process, rank_table, stacks, wire
+from entrypoint.run import checks, ourselves, process, rank_table, stacks, wire
 from entrypoint.run import keys as job_keys
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir, make_folders
@@ -65,6 +65,7 @@ class Node:
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._tasks: set[asyncio.Task[Any]] = set()
         self._signals = 0
+        ourselves.show(ourselves.WAITING)  # where an attempt before had started
         process.adopt_orphans()
         self._reaper = Reaper()
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
@@ -197,7 +198,7 @@ class Node:
         if self.draft.launch.needs_rank_table:
             cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
             self.prepare(replace(roster, cards=cards), leader_env)
-        self.run_dir.ready()
+        ourselves.show(ourselves.STARTED)
         for number, _ in enumerate(self._plan.launch.programs):
             if self.verdict.done():
                 return

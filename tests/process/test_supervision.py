@@ -6,7 +6,9 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from bench import Bench, marked, until
@@ -185,6 +187,23 @@ def test_the_secret_is_in_no_rank_and_on_no_command_line(bench: Bench) -> None:
     assert [line for line in bench.left().values() if secret in line] == []
     assert stop(process)[0] == 143
     assert secret not in bench.out + bench.err
+
+
+def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
+    """The secret is in our memory; a rank's core is its user's, where its limit allows one."""
+    if Path("/proc/sys/kernel/core_pattern").read_text().startswith(("|", "/")):
+        pytest.skip("this machine's cores do not lie where a test would find them")
+    program = f'sh -c "kill -ABRT \\$\\$"; ulimit -c; {WAITS}'
+    run = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "1", "--", "sh", "-c", program]
+    process = bench.popen(["sh", "-c", 'ulimit -c unlimited && exec "$@"', "sh", *run])
+    bench.await_notes("ready")
+    (core,) = (bench.folder / "cwd").glob("core*")
+    assert bench.out == "unlimited\n"
+    core.unlink()
+    process.send_signal(signal.SIGABRT)
+    assert process.wait(10) == -signal.SIGABRT
+    assert list((bench.folder / "cwd").glob("core*")) == []
+    until(lambda: not bench.left(), "the end of all", 5)
 
 
 # ---------------------------------------------------------------------------------------------------------------
