@@ -11,6 +11,7 @@ from entrypoint.model import Cards, Facts, Topology
 from entrypoint.run.files import read
 from entrypoint.run.progress import Say, Waiting
 
+_NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 _LOOK = 0.5  # seconds between two looks: where a file is mounted, its change sends no event that holds for all mounts
 
 
@@ -51,7 +52,7 @@ def _read(path: str) -> str:
     try:
         return read(path, 1.0).decode("utf-8", "replace")
     except FileNotFoundError:
-        raise ranktable.NotReady(path, "it is not there yet") from None
+        raise ranktable.NotReady(path, f"it is not there yet; {_NOBODY}") from None
     except OSError as error:
         raise ranktable.NotReady(path, (error.strerror or str(error)).lower()) from None
 

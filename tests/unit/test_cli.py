@@ -65,6 +65,24 @@ def test_only_what_describes_a_job_makes_one_of_a_program(env: dict[str, str], i
     assert (done.returncode, "ENTRYPOINT_RUN_DIR=" in done.stdout) == (0, is_job)
 
 
+def trials() -> list[str]:
+    """The lines of docs/engines.md that start a job on Ascend cards, or as if there were some."""
+    text = (Path(__file__).parents[2] / "docs/engines.md").read_text()
+    return [line for line in text.splitlines() if line.startswith("docker run") and "RANK_TABLE=none" in line]
+
+
+@pytest.mark.parametrize("line", trials())
+def test_the_documented_trial_on_ascend_cards(line: str, cwd: Path) -> None:
+    given = dict(re.findall(r"-e (\w+)=(\S+)", line))
+    env = {**PATH, "ENTRYPOINT_RUN_DIR": str(cwd.parent / "run"), "ENTRYPOINT_SIMULATE_ASCEND": "2", **given}
+    done = entrypoint(cwd, "run", "--passthrough", "--", "sh", "-c", "echo $RANK_ID of $RANK_SIZE", env=env)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[rank 0] 0 of 2", "[rank 1] 1 of 2"]), done
+
+
+def test_two_trials_are_documented() -> None:
+    assert len(trials()) == 2
+
+
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -> None:
     """Without a secret nothing is coordinated, and it still knows."""
