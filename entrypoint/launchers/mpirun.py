@@ -23,10 +23,11 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
     script = File("run_mpi.sh", script_text(spec, topology, roster), "mpirun/run_mpi.sh.j2", mode=0o700)
+    agent = File("agent", render("mpirun/agent.sh.j2", {"run_dir": topology.run_dir}), "mpirun/agent.sh.j2", mode=0o600)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return Launch(
         programs=(Program(argv, _settings(spec, topology, roster)),),
-        files=(hostfile, script),
+        files=(hostfile, script, *([agent] if many else [])),
         needs_ssh=many,
         wraps_ranks=True,
         needs=needs,

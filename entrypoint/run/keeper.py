@@ -42,7 +42,8 @@ _STUCK = 5.0  # seconds after a failure in which nobody takes any output: then i
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TERM, _KILL = 15, 9
 _ENXIO = 6
-_OS_ERROR, _CANT_CREATE = 71, 73  # as in entrypoint/errors.py
+_OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
+_EAGAIN = 11  # a limit on processes
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
@@ -105,6 +106,7 @@ def main(argv: list[str]) -> int:
         status = kept.end()
     except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
+        status = _RETRY if error.errno == _EAGAIN else status
         text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
         tail += text.encode("utf-8", "surrogateescape")
         write_all(2, bytes(tail))

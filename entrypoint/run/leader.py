@@ -15,17 +15,17 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome, Roster
 from entrypoint.run import process, wire
+from entrypoint.run.launched import Launched
 from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.run.progress import Waiting
 from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall
 from entrypoint.run.session import Session
-from entrypoint.verdict import End, Ends, Heard, count, placement, without_rank
+from entrypoint.verdict import End, Ends, count
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
-_LAUNCHER_ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
 
 
 class Leader(Node):
@@ -35,8 +35,19 @@ class Leader(Node):
         """The whole job, from this node's start to its end."""
         self._call: RollCall | None = None
         self._ends = Ends()
-        self._ranks = Heard(0)
         self._questions = 0
+        self._launched = Launched(
+            spec=self.spec,
+            nodes=self.topology.nodes,
+            run_dir=self.run_dir.path,
+            started=self._started,
+            verdict=self.verdict,
+            failures=self._ends.failures,
+            decide=self.decide,
+            settle=self._settle,
+            all_answer=self._all_answer,
+            say=self.say,
+        )
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         self._name = secrets.token_hex(8)  # another leader with our keys has another
@@ -60,7 +71,7 @@ class Leader(Node):
             if self.verdict.done():
                 return
         launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(roster).launch
-        self._ranks.asked = launch.ranks or 0 if launch.wraps_ranks else 0
+        self._launched.ranks.asked = launch.ranks or 0 if launch.wraps_ranks else 0
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         self._begun = True
@@ -68,7 +79,8 @@ class Leader(Node):
             session.send("start")
         await self.start(roster)
         if launch.wraps_ranks:
-            self.background(self._watch_for_ranks())
+            self.background(self._launched.watch())
+            self.background(self.watch_limit())
         if self.spec.stall.minutes:
             self.background(self._watch_for_stalls(60 * self.spec.stall.minutes))
 
@@ -158,36 +170,6 @@ class Leader(Node):
         words = f"stood still for {seconds:.0f}s, and its peers wait for {self.spec.timeouts.lease:g}s"
         return f"{self.topology.this.host} {words}" if seconds else ""
 
-    async def _watch_for_ranks(self) -> None:
-        """A launcher that has not started every rank by the deadline waits for a daemon of its own that will not come,
-        or that hangs."""
-        limit = self.spec.timeouts.launch
-        await asyncio.wait({self.verdict}, timeout=limit)
-        if not self._ranks.all_started():
-            number = self._ranks.words() if self._ranks.placed else "no rank"
-            do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
-            do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
-            what = f"{self.draft.launcher} has started {number} within {limit:.0f}s"
-            self.decide(RetryError.status, f"{what} | {do}")
-
-    async def _hear_the_rest(self, end: End) -> None:
-        """The launcher ended with 0, and not every rank was heard to: what workers say of theirs is on its way.
-
-        Whoever has answered, twice, said all that it knew when the launcher ended; who is silent is lost by its lease.
-        """
-        for _ in range(2):
-            await self._all_answer()
-            self.ranks.read()
-        heard, what = self._ranks, f"{self.draft.launcher} exited with 0"
-        if not heard.all_started():
-            asked = self.spec.source("mpi.np") if self.spec.mpi.np else "the slots of all nodes"
-            do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
-            self.decide(ConfigError.status, f"{what} and has started {heard.words()} | {do}")
-        elif heard.ended.keys() < heard.placed.keys():
-            self.decide(RetryError.status, f"{what}, and nothing was heard of the end of {heard.not_heard()}")
-        else:
-            self._settle(end)
-
     async def _all_answer(self) -> None:
         """Return when every worker has told all that it knew until now; who is silent is lost by its lease."""
         self._questions += 1
@@ -195,20 +177,7 @@ class Leader(Node):
         for session in self._sessions().values():
             session.send("ping", number=number)
         await self._all_said(f"pong {number}", self.spec.timeouts.lease)
-
-    async def _end_launcher(self) -> None:
-        """Every rank has ended well. The launcher passes on their last words and ends; one that sleeps is ended."""
-        passed, now = -1, 0
-        while now != passed and not self.verdict.done():
-            passed = sum(process.written(each.pid) for each in self._started)
-            # Where nobody reads our output it cannot pass on anything, and may wait for that as long as a rank may.
-            limit = _LAUNCHER_ENDS if process.is_read(1, 2) else max(_LAUNCHER_ENDS, self.spec.timeouts.grace)
-            await asyncio.wait({self.verdict}, timeout=limit)
-            await self._all_answer()  # a node that was frozen may have something to pass on
-            now = sum(process.written(each.pid) for each in self._started)
-        if self._ranks.all_well() and not self.verdict.done():
-            self.say(f"{self.draft.launcher} did not end, though every rank did: it is ended")
-            self._settle(End(0, "every rank", "every rank exited with 0"))
+        self.ranks.read()
 
     async def _watch_for_stalls(self, limit: float) -> None:
         """Show every rank's stack once none has printed anything for `limit` seconds; say no more until one does."""
@@ -251,6 +220,10 @@ class Leader(Node):
             self.decide(message["status"], lost or f"{host}: {message['reason']}")
         elif kind == "hurry":
             self.impatient.set()
+        elif kind == "daemon":
+            self._launched.daemon(host, message["name"], message["status"], message["why"])
+        elif kind == "limit":
+            self._launched.limit(host, message["reason"])
         elif kind == "pong":
             self._quiet[session.node.rank] = message["quiet"]
             if 0 < message["number"] <= self._questions:
@@ -263,35 +236,23 @@ class Leader(Node):
 
     def _heard_of_rank(self, host: str, event: str, rank: int, value: int, tail: Sequence[str], why: str) -> None:
         if event == "start":
-            self._ranks.placed[rank] = host
-            if len(self._ranks.placed) == self._ranks.asked:
-                self._check_placement()
+            self._launched.start(rank, host)
             return
-        self._ranks.ended[rank] = value
-        if self._ranks.all_well():
-            self.background(self._end_launcher())
+        self._launched.ranks.ended[rank] = value
+        if self._launched.ranks.all_well():
+            self.background(self._launched.end())
         elif value != 0:
             what = f"rank {rank} on {host}"
             end = End(value, what, process.ended(what, value, why), tuple(tail))
             self._settle_in(self._ends.of_rank(end), end)
-
-    def _check_placement(self) -> None:
-        self.say(words := placement(self._ranks.placed))
-        empty = without_rank(self.topology.nodes, self._ranks.placed)
-        chosen = self.spec.mpi.hostfile or self.spec.mpi.np  # then the user decides where ranks run
-        if empty and not chosen:
-            self.decide(
-                ConfigError.status,
-                f"no rank runs on {', '.join(empty)} | {words} | see that mpirun's options let it use the hostfile",
-            )
 
     def on_program_end(self, end: End, last: bool) -> None:
         if self.draft.launch.verdict == "first-failure":
             self._node_ended(self.topology.me, end, last)
             return
         self.ranks.read()
-        if self.draft.launch.wraps_ranks and end.status == 0 and not self._ranks.all_well():
-            self.background(self._hear_the_rest(end))
+        if self.draft.launch.wraps_ranks:
+            self.background(self._launched.ended(end))
         else:
             self._settle(end)
 
@@ -317,6 +278,9 @@ class Leader(Node):
             for line in cause.tail:
                 self.say(f"  | {line}")
         self.decide(cause.status, cause.reason)
+
+    def on_limit(self, reason: str) -> None:
+        self._launched.limit(self.topology.this.host, reason)
 
     def on_signal(self, signum: int) -> None:
         # Before the start it may come again, and the others wait for it.

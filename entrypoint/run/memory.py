@@ -33,7 +33,9 @@ class Memory:
     def watch(cls, root: Path = Path("/")) -> Memory:
         """Begin to watch this process's cgroup. Needs no rights, starts nothing."""
         for version, counter in ((2, "memory.events"), (1, "memory.oom_control")):
-            folders = tuple(folder for folder in _folders(root, version) if (folder / counter).is_file())
+            folders = tuple(
+                folder for folder in cgroup_folders(root, version, "memory") if (folder / counter).is_file()
+            )
             if folders:
                 return cls(folders, version, _kills(folders[0] / counter))
         return cls((), 2, 0)
@@ -50,8 +52,8 @@ class Memory:
         return f"out of memory: {limit}{f', peak {_words(peak)}' if peak is not None else ''}"
 
 
-def _folders(root: Path, version: int) -> list[Path]:
-    """This process's cgroup and those around it, innermost first, as /proc says."""
+def cgroup_folders(root: Path, version: int, controller: str) -> list[Path]:
+    """This process's cgroup of a controller and those around it, innermost first, as /proc says."""
     try:
         groups = _lines(root / "proc/self/cgroup")
         mounts = _lines(root / "proc/self/mountinfo")
@@ -59,7 +61,7 @@ def _folders(root: Path, version: int) -> list[Path]:
         return []
     for group in groups:
         number, controllers, path = _path(group).split(":", 2)
-        if (version == 2 and number == "0") or (version == 1 and "memory" in controllers.split(",")):
+        if (version == 2 and number == "0") or (version == 1 and controller in controllers.split(",")):
             break
     else:
         return []
@@ -67,7 +69,7 @@ def _folders(root: Path, version: int) -> list[Path]:
         words, _, kind = mount.partition(" - ")
         top, place = map(_path, words.split(" ")[3:5])
         kind, _, options = kind.split(" ", 2)
-        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or "memory" in options.split(",")):
+        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or controller in options.split(",")):
             # The mount shows the cgroup `top`; without a namespace of its own the path is the host's.
             below = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
             here = root / place.lstrip("/")

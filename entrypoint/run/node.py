@@ -19,6 +19,7 @@ from entrypoint.run import checks, ourselves, process, rank_table, stacks, wire
 from entrypoint.run import keys as job_keys
 from entrypoint.run.attend import Attendant
 from entrypoint.run.files import RunDir, make_folders
+from entrypoint.run.limits import Processes
 from entrypoint.run.memory import Memory
 from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
@@ -30,6 +31,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
 
 
+_LOOK = 0.5  # seconds between two looks at what the kernel of version 1 cgroups tells nobody of
 _LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace: less than KILL_MARGIN
 _LAST = 20  # lines of a program that failed, which are shown
 _LINE = 1000  # characters of each of them
@@ -67,13 +69,14 @@ class Node:
         self._signals = 0
         ourselves.show(ourselves.WAITING)  # where an attempt before had started
         process.adopt_orphans()
-        self._reaper = Reaper()
+        self._reaper = Reaper(self._daemon_ended)
         # In place before anything slow: a signal that comes while we wait is a stop like any other.
         for signum in _STOP_SIGNALS:
             loop.add_signal_handler(signum, self._signalled, signum)
         self._plan = draft  # until `prepare`
         self.run_dir = RunDir(topology.run_dir)
         self.memory = Memory.watch()
+        self.processes = Processes.watch()
         self.ranks = Ranks(self.run_dir, self._on_report)
         self.program_ranks = Ranks(self.run_dir, self._on_program_rank, OF_PROGRAM)
         self._failed_ranks: list[End] = []  # since a program last started its ranks
@@ -108,6 +111,31 @@ class Node:
         """A rank of this node started (value: pid), or ended (value: status; why, where that is known, and the last
         lines it printed, if it failed)."""
         raise NotImplementedError
+
+    def on_daemon(self, name: str, status: int, why: str) -> None:
+        """A daemon of mpirun's has ended on this node, and why, where that is known."""
+
+    def on_limit(self, reason: str) -> None:
+        """This node could not start a process."""
+
+    def _daemon_ended(self, name: str, wait: int) -> None:
+        status = process.exit_status(os.waitstatus_to_exitcode(wait))
+        self.on_daemon(name, status, self._why(status))
+
+    async def watch_limit(self) -> None:
+        """While ranks are started: a process that the kernel refuses may be one of them, and nobody would say so."""
+        processes, ends = Processes.watch(), time.monotonic() + self.spec.timeouts.launch
+        while not self.verdict.done() and time.monotonic() < ends:
+            await asyncio.wait({self.verdict}, timeout=_LOOK)
+            if reason := processes.refused():
+                self.say(f"warning: {reason}")
+                self.on_limit(reason)
+                return
+
+    def _why(self, status: int) -> str:
+        """What this container ran out of, where a program of it failed."""
+        killed = (status == 128 + signal.SIGKILL and self.memory.oom_killed()) or ""
+        return killed or (status != 0 and self.processes.refused()) or ""
 
     def on_signal(self, signum: int) -> None:
         """We are asked to stop."""
@@ -226,7 +254,7 @@ class Node:
     async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int, is_keeper: bool) -> None:
         status = process.exit_status(await launcher.wait())
         if not is_keeper:
-            self._ended(number, status)
+            self._ended(number, status, why=self._why(status))
             return
         self.ranks.read()  # what it said of its program
         if number in self._running:  # nothing: it was killed, or could not even start
@@ -252,7 +280,7 @@ class Node:
     def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
         """The last lines of what ended, where it failed, and why, where that is known."""
         tail = last_lines(self.run_dir.path / file) if event == "end" and value else ()
-        return tail, (value == 128 + signal.SIGKILL and self.memory.oom_killed()) or ""
+        return tail, self._why(value) if event == "end" else ""
 
     def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
         what = self._running.pop(number)

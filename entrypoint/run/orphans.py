@@ -2,6 +2,7 @@
 
 Python waits for its own children by their ids, and tini sees no process that a subreaper below it has adopted. So only
 a zombie that nobody waited for between two looks is reaped here: taking one of Python's own would lose its status.
+A daemon of mpirun's is never Python's own: its end is told at once.
 """
 
 from __future__ import annotations
@@ -10,21 +11,29 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
+_DAEMONS = ("orted", "prted")  # since Open MPI 5 it is the latter
 _PATIENCE = 2.0  # seconds between two looks; Python's own are waited for within milliseconds
 
 
 class Reaper:
     """Looks after the children of this process from now on."""
 
-    def __init__(self) -> None:
+    def __init__(self, daemon_ended: Callable[[str, int], None]) -> None:
+        """`daemon_ended` gets the name and the wait status of each of mpirun's daemons."""
+        self._daemon_ended = daemon_ended
         self._loop = asyncio.get_running_loop()
         self._seen: set[int] = set()
         self._planned: asyncio.TimerHandle | None = None
         self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
 
     def _soon(self) -> None:
+        for pid in _zombies():
+            if (name := _name(pid)) in _DAEMONS:
+                with contextlib.suppress(ChildProcessError):
+                    self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
         if self._planned is None:
             self._planned = self._loop.call_later(_PATIENCE, self._look)
 
@@ -42,6 +51,12 @@ class Reaper:
         self._loop.remove_signal_handler(signal.SIGCHLD)
         if self._planned is not None:
             self._planned.cancel()
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _zombies() -> set[int]:

@@ -12,6 +12,8 @@ leader -> worker   start()                                      everyone answere
                    stacks()      <- shown()                     show what your ranks are doing
 worker -> leader   rank(event, rank, value, tail, why)          a rank started (pid) or ended (status) there
                    ended(status, what, reason, tail, last)      a program of its own ended; `last`: no other runs
+                   daemon(name, status, why)                    mpirun's daemon there ended
+                   limit(reason)                                it could not start a process
                    failed(status, reason)                       it cannot go on (a signal, sshd died)
                    hurry()                                      a second signal: nobody waits for the grace to end
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
@@ -178,6 +180,8 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
         "why": _text(),
     },
     "ended": {"status": _status, "what": _text(), "reason": _text(), "tail": _tail, "last": _truth},
+    "daemon": {"name": _text(100), "status": _status, "why": _text()},
+    "limit": {"reason": _text()},
     "failed": {"status": _failure, "reason": _text()},
     "hurry": {},
     "stopped": {},

@@ -116,6 +116,8 @@ class Worker(Node):
             self._called.set()
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.roster, self._leader_env))
+            if self.draft.launch.wraps_ranks:
+                self.background(self.watch_limit())
         elif kind == "ping":
             self.ranks.read()  # what a rank said before is on its way before this answer
             self._say_to_leader("pong", quiet=self.quiet(), number=message["number"])
@@ -199,6 +201,12 @@ class Worker(Node):
 
     def on_rank(self, event: str, rank: int, value: int, tail: tuple[str, ...], why: str) -> None:
         self._say_to_leader("rank", event=event, rank=rank, value=value, tail=tail, why=why)
+
+    def on_daemon(self, name: str, status: int, why: str) -> None:
+        self._say_to_leader("daemon", name=name, status=status, why=why)
+
+    def on_limit(self, reason: str) -> None:
+        self._say_to_leader("limit", reason=reason)
 
     def on_program_end(self, end: End, last: bool) -> None:
         self._say_to_leader("ended", **asdict(end), last=last)

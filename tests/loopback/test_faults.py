@@ -225,6 +225,58 @@ def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(clu
     assert job.survivors() == []
 
 
+def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    job.start_all("sh", "-c", SAVES.replace("sleep 1;", ""))
+    all_up(job)
+    os.kill(daemon(job, 1), signal.SIGKILL)
+    killed = time.monotonic()
+    assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
+    assert max(job.ended_at.values()) - killed < 2
+    words = "mpirun's daemon orted on node-1 was ended by SIGKILL (137); exit 75"
+    assert all(words in job.err(node) for node in range(3)), job.both()
+    assert job.survivors() == []
+
+
+def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: Make) -> None:
+    pids = Path("/sys/fs/cgroup/pids") if Path("/sys/fs/cgroup/pids").is_dir() else Path("/sys/fs/cgroup")
+    job = cluster(2, slots=4)
+    group = pids / job.folder.name
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text("9")
+    except OSError as error:
+        pytest.skip(f"no cgroup of our own can be made here: {error}")
+    command = ("sh", "-c", "sleep 60")
+    entrypoint = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command)
+    try:
+        job.start(1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint))
+        job.start(0, *command)
+        until(lambda: "everyone" in job.err(1), 15, "the start")
+        begun = time.monotonic()
+        assert job.ends() == {0: 75, 1: 75}, job.both()
+        assert max(job.ended_at.values()) - begun < 4
+        words = "node-1 cannot start its ranks: the container's limit of 9 processes was reached, raise --pids-limit"
+        assert all(f"{words}; exit 75" in job.err(node) for node in range(2)), job.both()
+    finally:
+        job.close()
+        until(lambda: (group / "cgroup.procs").read_text() == "", 5, "the end of the last process")
+        group.rmdir()
+
+
+def test_a_login_of_mpirun_s_that_fails_is_the_infrastructure_s(cluster: Make) -> None:
+    """After a good roll call: the agent's ssh finds that node's port closed."""
+    job = cluster(3, slots=1)
+    ssh = job.folder / "bin/ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\ncase "$*" in *" node-2 "*) set -- -p 1 "$@" ;; esac\nexec {shutil.which("ssh")} "$@"\n')
+    ssh.chmod(0o755)
+    job.start_all("true", env={"PATH": f"{ssh.parent}:{os.environ['PATH']}"})
+    assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
+    words = "mpirun's login failed on node-2 | ssh exited with 255 | see that node's log, and the network; exit 75"
+    assert all(words in job.err(node) for node in range(3)), job.both()
+
+
 def test_a_name_without_dns_is_named(cluster: Make) -> None:
     job = cluster(2)
     hosts = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,no-such-host.invalid", "ENTRYPOINT_TIMEOUTS_PEERS": "3"}

@@ -157,7 +157,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     assert process.wait(20) == 0, bench.err
     assert bench.record()["argv"] == [
         *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
-        *("-mca", "plm_rsh_agent", f"ssh -F {bench.run_dir}/ssh_config", "-mca", "plm_rsh_args", f"-p {port}"),
+        *("-mca", "plm_rsh_agent", f"sh {bench.run_dir}/agent", "-mca", "plm_rsh_args", f"-p {port}"),
         *("-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
         *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),
     ]

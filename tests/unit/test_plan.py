@@ -122,6 +122,7 @@ def test_the_leader_of_many() -> None:
         "sshd_config": (0o600, False),
         "host_key": (0o600, True),
         "authorized_keys": (0o600, False),
+        "agent": (0o600, False),
         "ssh_config": (0o600, False),
         "client_key": (0o600, True),
         "known_hosts": (0o600, False),

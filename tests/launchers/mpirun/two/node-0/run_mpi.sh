@@ -70,9 +70,9 @@ read -r -d '' -a mca_args <<<"$OPENMPI_MCA_ARGS" || true
 read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 
 line=(mpirun -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
-agent='ssh -F /tmp/entrypoint-1000-36666/ssh_config'
-# A user without a name: ssh would refuse to work for a number, and mpirun asks for its shell.
-if [ -e /tmp/entrypoint-1000-36666/ssh ]; then agent='sh /tmp/entrypoint-1000-36666/ssh -F /tmp/entrypoint-1000-36666/ssh_config' SHELL=${SHELL:-/bin/sh}; export SHELL; fi
+agent='sh /tmp/entrypoint-1000-36666/agent'
+# A user without a name has no shell that mpirun could know, and it asks for one.
+if [ -e /tmp/entrypoint-1000-36666/ssh ]; then SHELL=${SHELL:-/bin/sh}; export SHELL; fi
 line+=("$daemon" "${remote_shell}_agent" "$agent" "$daemon" "${remote_shell}_args" "-p $SSHD_PORT")
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
