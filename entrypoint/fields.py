@@ -325,8 +325,8 @@ def _path(text: str) -> tuple[str, str] | None:
 
 def _run_dir(text: str) -> tuple[str, str] | None:
     # sshd_config, hostfiles and mpirun's own command line take this path, and not all of them know quoting.
-    if re.search(r"[\s\"'$%\\]", text):
-        return "white space, quotes, `$`, `%` and `\\` are not allowed in this path", "use another directory"
+    if re.search(r"[\s\"'$%\\:]", text):
+        return "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path", "use another directory"
     if plain_path(text).rpartition("/")[2] in ("", ".."):
         return "a directory of its own is needed", "end it with a name, such as /tmp/job"
     return None if text.startswith("/") else ("an absolute path is needed", "begin it with /")

@@ -90,7 +90,7 @@ class MpiSpec(_Section):
     interface: str | None = Field(None, json_schema_extra=_alias("MY_MPI_BTL_TCP_IF"))
     """Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher. Where
     not given, and a node has several, the one that the roll call came over; else only NCCL is told, under mpirun, and
-    only eth0,bond0."""
+    only ib0,bond0,eth0."""
     tune_file: str | None = Field(None, json_schema_extra=_alias("TUNE_ENV_FILE"))
     """Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment."""
     bind_args: str | None = Field(None, json_schema_extra=_alias("OPENMPI_BIND_ARGS"))

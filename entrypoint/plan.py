@@ -77,6 +77,17 @@ def check_roster(topology: Topology, roster: Roster) -> None:
         raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
 
 
+def no_ipv4(facts: Facts, launch: Launch) -> ConfigError | None:
+    """Why mpirun cannot reach other nodes from here: Open MPI 5's daemons crash where there is IPv6 alone."""
+    major = facts.mpi.split(".")[0]
+    alone = facts.interfaces and all(":" in each.address for each in facts.interfaces)
+    if not (alone and launch.wraps_ranks and launch.needs_ssh and major.isdigit() and int(major) >= 5):
+        return None
+    seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
+    do = "give the containers IPv4 addresses, too, or use an image with Open MPI 4"
+    return ConfigError(f"Open MPI {facts.mpi} cannot start ranks over IPv6 alone", seen, do)
+
+
 def clock_warnings(topology: Topology, roster: Roster) -> list[str]:
     """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
     apart = [

@@ -18,6 +18,33 @@ def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
     return ("python", *command) if command[0].endswith(".py") else command
 
 
+# Launchers that people bring -> the launcher of ours that does what they do.
+_LAUNCHERS = {
+    **dict.fromkeys(("torchrun", "accelerate", "deepspeed"), "torchrun"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "mpirun"),
+    "msrun": "msrun",
+}
+_MODULES = re.compile(r"(torch\.distributed\.|accelerate\.commands\.|deepspeed\.launcher\.)\w+")
+
+
+def refuse_launcher(spec: JobSpec, launcher: str) -> None:
+    """Refuse a command that is a launcher itself: each of our ranks would start a job of its own.
+
+    Raises SpecError that names the launcher of ours that does it right.
+    """
+    command, first = spec.command, spec.command[0].rpartition("/")[2]
+    ours = _LAUNCHERS.get(first)
+    if _PYTHON.fullmatch(command[0]) and "-m" in command[:-1]:
+        module = command[command.index("-m") + 1]
+        if _MODULES.fullmatch(module) and all(word.startswith("-") for word in command[1 : command.index("-m")]):
+            first, ours = f"{first} -m {module}", "torchrun"
+    if ours:
+        what = f"the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
+        program = "the program alone, such as: -- train.py"
+        do = f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
+        raise SpecError([Problem(spec.source("command").where, "command", what, f"`{first}`", do)])
+
+
 def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:
     """The spec's command with these options right after the script.
 

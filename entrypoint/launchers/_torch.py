@@ -7,7 +7,7 @@ from typing import Any
 
 from entrypoint.fields import left_out
 from entrypoint.jobspec import JobSpec, Source
-from entrypoint.launchers._command import refuse_options
+from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
@@ -33,6 +33,7 @@ _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO") 
 
 def launch(spec: JobSpec, topology: Topology, roster: Roster, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
     """The script on every node. `own` are settings that only this launcher's script has."""
+    refuse_launcher(spec, script.name.removesuffix(".sh"))
     if topology.is_leader and len(topology.nodes) > 1 and not roster.assumed:
         # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
         own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))

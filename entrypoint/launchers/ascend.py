@@ -6,7 +6,7 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 from __future__ import annotations
 
 from entrypoint.jobspec import DEFAULT, JobSpec
-from entrypoint.launchers._command import with_python
+from entrypoint.launchers._command import refuse_launcher, with_python
 from entrypoint.model import Cards, EnvVar, File, Launch, Program, Roster, Topology
 
 ALSO = ("npu", "ranktable")  # what else people call it
@@ -16,6 +16,7 @@ _TABLE = "jobstart_hccl.json"
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """One process a card, on every node; ranks and cards come from the rank table where there is one."""
+    refuse_launcher(spec, "ascend")
     waits = spec.ascend.rank_table == "wait"
     cards = roster.cards or _assumed(topology, roster)
     name = topology.origins.get("name", DEFAULT)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from entrypoint import interfaces
 from entrypoint.fields import Given, given
 from entrypoint.jobspec import JobSpec
+from entrypoint.launchers._command import refuse_launcher
 from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
@@ -15,10 +16,13 @@ ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else peopl
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
+    refuse_launcher(spec, "mpirun")
     many = len(topology.nodes) > 1
     needs = _needs(roster.attendances[topology.me].mpi) if many else ()
     if not topology.is_leader:
-        return Launch(needs_ssh=many, wraps_ranks=True, needs=needs, ranks=ranks(spec, roster))
+        return Launch(
+            needs_ssh=many, wraps_ranks=True, needs=needs, ranks=ranks(spec, roster), rank_env=_place(spec, topology)
+        )
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
@@ -32,6 +36,22 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
         wraps_ranks=True,
         needs=needs,
         ranks=ranks(spec, roster),
+        rank_env=_place(spec, topology),
+    )
+
+
+def _place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+    """What PyTorch's programs want to know of the nodes, unless the user has a value; each rank's own is with it."""
+    leader, hosts = topology.leader, str(topology.origins.get("hosts", ""))
+    return (
+        EnvVar("NODE_RANK", str(topology.me), str(topology.origins.get("node_rank", "the only node")), default=True),
+        EnvVar(
+            "MASTER_ADDR",
+            (leader.address or leader.host) if len(topology.nodes) > 1 else "127.0.0.1",
+            hosts if len(topology.nodes) > 1 else "the only node",
+            default=True,
+        ),
+        EnvVar("MASTER_PORT", str(spec.torch.port), str(spec.source("torch.port")), default=True),
     )
 
 

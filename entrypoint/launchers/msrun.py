@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
-from entrypoint.launchers._command import refuse_options
+from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.model import File, Launch, Program, Roster, Topology
 from entrypoint.render import render
 
@@ -34,6 +34,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     Raises SpecError when mindspore.extra_args holds an option that is settled here, ConfigError when the nodes have
     different numbers of slots.
     """
+    refuse_launcher(spec, "msrun")
     refuse_options(spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher")
     slots = [attendance.slots for attendance in roster.attendances]
     if len(set(slots)) > 1:

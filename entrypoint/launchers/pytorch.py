@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import JobSpec
-from entrypoint.launchers._command import with_options
+from entrypoint.jobspec import DEFAULT, JobSpec
+from entrypoint.launchers._command import refuse_launcher, with_options
 from entrypoint.model import Launch, Program, Roster, Topology
 
 ALSO = ("spawn", "mp.spawn")  # what else people call it
@@ -16,6 +16,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
 
     Raises SpecError when the command has one of them already.
     """
+    refuse_launcher(spec, "pytorch")
     argv = with_options(spec, _arguments(spec, topology), _SETTLED)
     return Launch((Program(argv),), verdict="first-failure")
 
@@ -27,6 +28,8 @@ def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
     added = {}
     if nodes > 1 or topology.this.slots > 1 or always:
         host = topology.leader.address or topology.leader.host
+        if nodes == 1 and topology.origins.get("hosts", DEFAULT).origin == "default":
+            host = "127.0.0.1"  # the container's own host name, which it may not even know
         added["init_method"] = f"tcp://{f'[{host}]' if ':' in host else host}:{spec.torch.port}"
     if nodes > 1 or always:
         added |= {"rank": str(topology.me), "world_size": str(nodes)}

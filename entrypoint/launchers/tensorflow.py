@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from entrypoint.jobspec import JobSpec
-from entrypoint.launchers._command import with_options, with_python
+from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.model import EnvVar, Launch, Node, Program, Roster, Topology
 
 ALSO = ("tf", "parameter-server")  # what else people call it
@@ -21,6 +21,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
 
     Raises SpecError when the command has one of the flags already.
     """
+    refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
         return Launch((Program(with_python(spec.command)),), verdict="first-failure")
     servers = any(node.task == "ps" for node in topology.nodes)

@@ -52,7 +52,14 @@ _IGNORED = (
 
 # What our sshd, ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
 _OF_LOGINS = (
-    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
+    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
+)  # fmt: skip
+
+
+# What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
+_OF_TORCH = (
+    ("RANK", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"), ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
 )  # fmt: skip
 
 
@@ -152,6 +159,9 @@ def _load(file: str) -> None:
             name, _, value = entry.partition(b"=")
             if os.fsdecode(name) not in keep:
                 os.environb[name] = value
+    for own, theirs in _OF_TORCH:
+        if theirs in os.environ:
+            os.environ.setdefault(own, os.environ[theirs])
 
 
 def _save(file: str, tail: bytearray) -> None:

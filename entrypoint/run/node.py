@@ -14,7 +14,7 @@ from typing import Any
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Outcome, Plan, Roster
-from entrypoint.plan import OF_PROGRAM, build, environment, kept
+from entrypoint.plan import OF_PROGRAM, build, environment, kept, no_ipv4
 from entrypoint.run import checks, ourselves, process, rank_table, stacks, wire
 from entrypoint.run import keys as job_keys
 from entrypoint.run.attend import Attendant
@@ -210,6 +210,8 @@ class Node:
         """Why this node cannot take part, or start what the launcher needs: status, reason. A rank would not say it."""
         if self.unfit:
             return self.unfit.status, self.unfit.reason
+        if error := no_ipv4(self.facts, self.draft.launch):
+            return error.status, str(error)
         missing = checks.launcher(self.facts, self.draft.launch)
         return (missing.status, missing.reason) if missing else None
 

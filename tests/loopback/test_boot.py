@@ -242,3 +242,13 @@ def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> No
         job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 1), (2, 1)]
+
+
+def test_a_rank_without_home_has_none_on_any_node(cluster: Make) -> None:
+    """sshd gives its sessions one, which a rank of worker-0 would not have; and torch's words come from each node."""
+    job = cluster(2, slots=1)
+    job.start_all(
+        "sh", "-c", 'echo "${HOME-none} $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_ADDR"', env={"HOME": "(unset)"}
+    )
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert sorted(job.out(0).splitlines()) == ["none 0 2 0 0 127.0.0.2", "none 1 2 0 1 127.0.0.2"]

@@ -47,6 +47,7 @@ def main() -> int:
     ranks = {}
     for rank in range(int(size)):
         own = {**env, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": size}
+        own |= {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": size}
         child = subprocess.Popen(command, env=own, preexec_fn=os.setpgrp)
         ranks[child.pid] = child
     first = 0

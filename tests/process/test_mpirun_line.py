@@ -17,8 +17,8 @@ SECRET = secrets.token_hex(32)
 LAST = ["-x", "ENTRYPOINT_KEEP", "sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "prog", "an arg"]
 ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 # The documented default is used where one of its interfaces exists.
-THERE = [name for name in ("eth0", "bond0") if Path("/sys/class/net", name).exists()]
-INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=eth0,bond0"] if THERE else []
+THERE = [name for name in ("ib0", "bond0", "eth0") if Path("/sys/class/net", name).exists()]
+INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=ib0,bond0,eth0"] if THERE else []
 
 BIND = ["-bind-to", "none", "-map-by", "slot"]
 X = [

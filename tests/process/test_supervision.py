@@ -311,3 +311,19 @@ def test_two_jobs_do_not_share_a_run_directory(bench: Bench) -> None:
     assert first.poll() is None
     assert stop(first)[0] == 143
     assert nothing_left(bench)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What ranks know of themselves
+
+TORCH = "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT"
+
+
+def test_a_rank_is_told_in_torch_s_words_too(bench: Bench) -> None:
+    """Else many a script is a job of one process, as often as there are ranks; what the user set stays."""
+    ours, theirs = bench.others(2)
+    env = {"RANK": "9", "MASTER_PORT": "7", "HOME": ""}
+    started = [ours.start("sh", "-c", f'echo "{TORCH}"'), theirs.start("sh", "-c", f'echo "{TORCH}"', **env)]
+    assert [each.wait(30) for each in started] == [0, 0]
+    assert sorted(ours.out.splitlines()) == ["0 2 0 2 0 127.0.0.1 6060", "1 2 1 2 0 127.0.0.1 6060"]
+    assert sorted(theirs.out.splitlines()) == ["9 2 0 2 0 127.0.0.1 7", "9 2 1 2 0 127.0.0.1 7"]

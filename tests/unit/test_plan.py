@@ -16,9 +16,9 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import topology as topologies
-from entrypoint.errors import ConfigError
+from entrypoint.errors import ConfigError, SpecError
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Attendance, Device, EnvVar, Facts, Plan, Roster, Site, Topology
+from entrypoint.model import Attendance, Device, EnvVar, Facts, Interface, Launch, Plan, Roster, Site, Topology
 from entrypoint.show import plan_json, plan_text
 from entrypoint.spec import load
 
@@ -477,3 +477,58 @@ def test_the_spec_s_variables_are_laid_over(shell: str, tmp_path: Path) -> None:
     assert got[b"X"] == b"spec"
     assert b"ENTRYPOINT_SECRET" not in got
     assert b"ENTRYPOINT_KEEP" not in got
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command", "ours"),
+    [
+        ("mpirun", "[torchrun, train.py]", "set launcher: torchrun "),
+        ("mpirun", "[/opt/bin/mpirun, -np, '2', prog]", "give it the program alone"),
+        ("mpirun", "[python3, -m, torch.distributed.run, train.py]", "set launcher: torchrun "),
+        ("torchrun", "[accelerate, launch, train.py]", "give it the program alone"),
+        ("torchlaunch", "[srun, train.py]", "set launcher: mpirun "),
+        ("pytorch", "[deepspeed, train.py]", "set launcher: torchrun "),
+        ("msrun", "[horovodrun, python, train.py]", "set launcher: mpirun "),
+        ("ascend", "[torchrun, train.py]", "set launcher: torchrun "),
+        ("tensorflow", "[mpiexec, python, train.py]", "set launcher: mpirun "),
+    ],
+)
+def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command: str, ours: str) -> None:
+    spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
+    topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
+    with pytest.raises(SpecError) as raised:
+        planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()))
+    assert f"launcher {launcher} would start it once a rank or node" in str(raised.value)
+    assert ours in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "command"),
+    [
+        ("plain", "[torchrun, train.py]"),
+        ("mpirun", "[python, train.py, -m, torch.distributed.run]"),
+        ("mpirun", "[python, torchrun]"),
+    ],
+)
+def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
+    spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
+    topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
+    assert planning.build(spec, facts(), topology, planning.assume_roster(topology, facts())).launcher == launcher
+
+
+@pytest.mark.parametrize(
+    ("mpi", "addresses", "refused"),
+    [
+        ("5.0.7", ["fd00::7"], True),
+        ("5.0.7", ["fd00::7", "10.0.0.7"], False),
+        ("5.0.7", [], False),  # of which nothing is known
+        ("4.1.4", ["fd00::7"], False),
+    ],
+)
+def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], refused: bool) -> None:
+    here = replace(facts(), mpi=mpi, interfaces=tuple(Interface("eth0", each, "n") for each in addresses))
+    error = planning.no_ipv4(here, Launch(needs_ssh=True, wraps_ranks=True))
+    assert (error is not None) == refused
+    if error:
+        assert str(error).startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
+    assert planning.no_ipv4(here, Launch()) is None

@@ -13,8 +13,8 @@ from entrypoint.model import Device, Facts, Site
 from entrypoint.spec import load
 
 FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="ma-user", home="/home/ma-user")
-INIT = "--init_method tcp://a:6060"
-NODES = f"{INIT} --rank 1 --world_size 2"
+INIT = "--init_method tcp://127.0.0.1:6060"
+NODES = "--init_method tcp://a:6060 --rank 1 --world_size 2"
 TWO = "hosts: [a, b]\nnode_rank: 1\n"
 
 
@@ -34,7 +34,8 @@ def line(text: str, command: str) -> str:
         ("", ""),
         ("slots: 8", INIT),
         ("slots: 8\ntorch: {rank_args: always}", f"{INIT} --rank 0 --world_size 1"),
-        ("torch: {rank_args: always, port: 7}", "--init_method tcp://a:7 --rank 0 --world_size 1"),
+        ("torch: {rank_args: always, port: 7}", "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1"),
+        ("hosts: [a]\nslots: 8", "--init_method tcp://a:6060"),
         (TWO, NODES),
         (TWO + "slots: 8", NODES),
         ("hosts: [a=10.0.0.1, b]\nnode_rank: 0", "--init_method tcp://10.0.0.1:6060 --rank 0 --world_size 2"),
@@ -49,7 +50,7 @@ def test_the_port_of_torch_s_own_variable() -> None:
     spec = load("launcher: pytorch\nslots: 2\ncommand: [python, a.py]", "job.yaml", {"MASTER_PORT": "7070"}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
     (program,) = planning.build(spec, FACTS, topology, planning.assume_roster(topology, FACTS)).launch.programs
-    assert program.argv == ("python", "a.py", "--init_method", "tcp://a:7070")
+    assert program.argv == ("python", "a.py", "--init_method", "tcp://127.0.0.1:7070")
 
 
 @pytest.mark.parametrize(

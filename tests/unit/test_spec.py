@@ -93,7 +93,7 @@ SEEN = "a" * 59 + "…"
 NO_SLOTS = "the slots of a host are a whole number from 1 to 4096"
 WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
 ALL_SSH = "port, client_key, host_key, known_hosts, compat"
-RUN_DIR = "white space, quotes, `$`, `%` and `\\` are not allowed in this path"
+RUN_DIR = "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
 LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
 BAD = [
@@ -159,6 +159,7 @@ BAD = [
     ("run_dir: /a/../", '1:10: run_dir: a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),  # noqa: E501
     ("run_dir: tmp", '1:10: run_dir: an absolute path is needed | "tmp" | begin it with /'),
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
+    ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
     ("ssh: {host_key: /k}", "1:17: ssh.host_key: ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
     ("ssh:\n\tport: 22", "2:1: a tab in the indentation | use spaces, YAML allows no tabs here"),
 ]  # fmt: skip

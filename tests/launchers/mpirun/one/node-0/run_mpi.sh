@@ -4,7 +4,8 @@
 #   bash run_mpi.sh python train.py --epochs 5
 #
 # Started by hand on every node, it boots the whole job through `entrypoint run`: sshd, names, roll call, mpirun.
-# Started by the entrypoint on worker-0, it is the one place where the mpirun line is built.
+# It then runs nothing that follows: the job's own copy does, which is rendered anew in the run directory on worker-0, is
+# the one place where the mpirun line is built, and knows nothing of what is edited here. Set variables instead.
 # Each setting is a variable: OPENMPI_NP OPENMPI_HOST_FILE_PATH SSHD_PORT TUNE_ENV_FILE OPENMPI_BIND_ARGS OPENMPI_X_ARGS
 # OPENMPI_MCA_ARGS OPENMPI_EXTRA_ARGS, and MY_SSHD_PORT MY_MPI_BTL_TCP_IF MY_MPI_SLOTS MY_TASK_INDEX MY_HOME.
 set -euo pipefail
@@ -29,8 +30,8 @@ OPENMPI_EXTRA_ARGS=${OPENMPI_EXTRA_ARGS:-}
 # NCCL gives up when none of the named interfaces exists, so the documented default is used only where one does.
 interfaces=${MY_MPI_BTL_TCP_IF:-}
 if [ -z "$interfaces" ]; then
-  for name in eth0 bond0; do
-    if [ -e "/sys/class/net/$name" ]; then interfaces=eth0,bond0; fi
+  for name in ib0 bond0 eth0; do
+    if [ -e "/sys/class/net/$name" ]; then interfaces=ib0,bond0,eth0; fi
   done
 fi
 
