@@ -68,7 +68,7 @@ class SshSpec(_Section):
     port: int = Field(
         36666, ge=1, le=65535, json_schema_extra={**_flag("--ssh-port"), **_alias("MY_SSHD_PORT", "SSHD_PORT")}
     )
-    """TCP port of sshd on every node; over 1023 where we do not run as root."""
+    """TCP port of sshd on every node; over 1023 where we do not run as root. On a parameter server it is one more."""
     client_key: str | None = Field(None)
     """Path of a mounted private key that the leader logs in with; needs `ssh.host_key` too."""
     host_key: str | None = Field(None)

@@ -94,6 +94,7 @@ class Node:
     task: str = "worker"  # what it does: "worker", or "ps" for a parameter server
     index: int = 0  # among the nodes of its task
     port: int | None = None  # where its program listens, where the platform gave it one
+    ssh_port: int = 36666  # where its sshd listens
 
     @property
     def label(self) -> str:

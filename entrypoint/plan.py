@@ -256,7 +256,7 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, 
     ]
     if topology.is_leader and launcher_logs_in:
         peers = [
-            {"host": node.host, "address": attendance.address}
+            {"host": node.host, "address": attendance.address, "port": node.ssh_port}
             for node, attendance in zip(topology.nodes, roster.attendances, strict=True)
         ]
         context = {**_ssh_context(spec, topology, "the roll call"), "peers": peers}
@@ -285,6 +285,7 @@ def sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str = "
         {
             **_ssh_context(spec, topology, origin),
             "host": topology.this.host,
+            "port": topology.this.ssh_port,
             "listen": topology.this.address,
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,

@@ -29,7 +29,8 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         origins["slots"] = origins["hosts"]
     tasks = _tasks(spec, site, len(hosts), origins)
     ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
-    run_dir = _run_dir(spec, facts, origins)
+    ssh_ports = [_ssh_port(spec, task) for task in tasks]
+    run_dir = _run_dir(spec, facts, ssh_ports[me], origins)
     counts = {task: itertools.count() for task in tasks}
     places = [next(counts[task]) for task in tasks]
     nodes = tuple(
@@ -41,6 +42,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
             tasks[rank],
             places[rank],
             ports[rank],
+            ssh_ports[rank],
         )
         for rank, host in enumerate(hosts)
     )
@@ -213,9 +215,16 @@ def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:
     return spec.name
 
 
-def _run_dir(spec: JobSpec, facts: Facts, origins: dict[str, Source]) -> str:
+def _ssh_port(spec: JobSpec, task: str) -> int:
+    """Each task's own: a platform may put a worker and a parameter server on one machine, with its one address."""
+    if task == "worker":
+        return spec.ssh.port
+    return spec.ssh.port + (1 if spec.ssh.port < 65535 else -1)
+
+
+def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int, origins: dict[str, Source]) -> str:
     origins["run_dir"] = spec.source("run_dir")
-    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{spec.ssh.port}"
+    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{ssh_port}"
     if len(run_dir.encode()) > _RUN_DIR_BYTES:
         raise ConfigError(
             "run_dir is too long for a socket in it",

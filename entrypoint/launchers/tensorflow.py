@@ -64,7 +64,14 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
-    return [_address(node, node.port or spec.tensorflow.port) for node in topology.nodes if node.task == task]
+    workers = {node.address or node.host for node in topology.nodes if node.task == "worker"}
+    # A server beside a worker, at the machine's one address, cannot listen where that does.
+    beside = 1 if spec.tensorflow.port < 65535 else -1
+    return [
+        _address(node, node.port or spec.tensorflow.port + (beside if node.task == "ps" and where in workers else 0))
+        for node in topology.nodes
+        if node.task == task and (where := node.address or node.host)
+    ]
 
 
 def _address(node: Node, port: int) -> str:

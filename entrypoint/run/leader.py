@@ -92,7 +92,6 @@ class Leader(Node):
         begun = time.monotonic()
         self._call = RollCall(
             self.topology.peers,
-            self.spec.ssh.port,
             self.topology.user,
             self.keys,
             self._question,

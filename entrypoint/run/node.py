@@ -177,7 +177,7 @@ class Node:
         self.sshd = await Sshd.start(
             self.facts,
             self.run_dir.path / "sshd_config",
-            self.spec.ssh.port,
+            self.topology.this.ssh_port,
             self.topology.this.address,
             self.on_sshd_line,
         )

@@ -29,7 +29,7 @@ def settle(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | No
     outcome = Outcome(why.status, str(why))
     # One that is in use tells of another entrypoint in this container, in whose name this one must not speak.
     for place in () if isinstance(why, Busy) else (*_PLACES, facts.home):
-        run_dir = f"{place}/entrypoint-{facts.uid}-{spec.ssh.port}-{draft.topology.me}"
+        run_dir = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
         if place and _unusable(run_dir) is None:
             return plan.build(spec, facts, replace(draft.topology, run_dir=run_dir), draft.roster), outcome
     return draft, outcome

@@ -66,7 +66,6 @@ class RollCall:
     def __init__(
         self,
         nodes: tuple[Node, ...],
-        port: int,
         user: str,
         keys: Keys,
         question: Callable[[Node, str], bytes],
@@ -74,7 +73,7 @@ class RollCall:
         waiting: Waiting,
         say: Say,
     ) -> None:
-        self._nodes, self._port, self._user = nodes, port, user
+        self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _known(keys.known_hosts)
         self._question, self._on_message, self._waiting, self._say = question, on_message, waiting, say
@@ -114,7 +113,7 @@ class RollCall:
         while True:
             try:
                 update = partial(self._waiting.update, node.host)
-                found = await resolve(node.address or node.host, self._port, update, len(self._nodes))
+                found = await resolve(node.address or node.host, node.ssh_port, update, len(self._nodes))
                 async with self._handshakes:
                     session = await self._login(node, found)
             except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be

@@ -44,6 +44,16 @@ def test_the_job_ends_with_its_workers(cluster: Make) -> None:
     assert job.survivors() == []
 
 
+def test_a_server_and_a_worker_on_one_machine(cluster: Make) -> None:
+    """As on a host network, where both have the machine's address."""
+    job = cluster(2, slots=1)
+    hosts = "node-0=127.0.0.2,node-1=127.0.0.2"
+    start(job, 'echo "$*"', ENTRYPOINT_HOSTS=hosts)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert "--ps_hosts 127.0.0.2:2223 --worker_hosts 127.0.0.2:2222 " in job.out(0), job.both()
+    assert job.survivors() == []
+
+
 def test_a_server_that_ignores_term_is_ended(cluster: Make) -> None:
     job = cluster(2, slots=1)
     begun = time.monotonic()

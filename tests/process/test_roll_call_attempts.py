@@ -115,7 +115,7 @@ def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") ->
         update = waiting.update
         waiting.update = lambda host, state: (states.append(state), update(host, state))[1]  # type: ignore[method-assign]
         calls = rollcall.RollCall(
-            (Node(1, "b", 1, "127.0.0.1"),), peer.port, "user", keys,
+            (Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port),), "user", keys,
             lambda node, address: b"{}\n", lambda session, message: None, waiting, lambda words: None,
         )  # fmt: skip
         try:

@@ -207,7 +207,8 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")
     config = folder / "ssh_config"
-    peers = [{"host": "node-1", "address": "10.0.0.1"}, {"host": "node-10", "address": "10.0.0.10"}]
+    peers = [{"host": "node-1", "address": "10.0.0.1", "port": 2222}]
+    peers += [{"host": "node-10", "address": "10.0.0.10", "port": 2223}]
     context = {"origin": "x", "peers": peers, "user": "u", "port": 2222, "run_dir": "/run/a b", "alive_interval": 5}
     config.write_text(render("ssh/ssh_config.j2", context))
     done = subprocess.run(["ssh", "-TG", "-F", config, "node-1"], capture_output=True, text=True)
@@ -217,6 +218,8 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
     }
     assert done.stderr == ""
     assert wanted <= set(done.stdout.splitlines())
+    other = subprocess.run(["ssh", "-TG", "-F", config, "node-10"], capture_output=True, text=True)
+    assert "port 2223" in other.stdout.splitlines()
 
 
 @pytest.mark.parametrize("text", LINE_ENDS)
