@@ -149,6 +149,16 @@ def test_slots_of_each_host(cluster: Make) -> None:
     assert "4 ranks on 2 nodes: node-0 0, node-1 1-3" in job.err(0)
 
 
+def test_a_device_that_one_node_has_not_ends_all_before_ranks_start(cluster: Make) -> None:
+    job = cluster(2)
+    for rank in (1, 0):
+        job.start(rank, "echo", "ran", env={"ENTRYPOINT_DEVICE": "nvidia"} if rank else {})
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    what = "device nvidia was asked for and is not in this container (env ENTRYPOINT_DEVICE)"
+    assert all(what in job.err(rank).splitlines()[-1] for rank in range(2)), job.both()
+    assert "ran" not in job.out(0)
+
+
 def test_plan_is_what_run_does(cluster: Make) -> None:
     job = cluster(2)
     (job.folder / "go").unlink(missing_ok=True)
