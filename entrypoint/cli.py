@@ -61,23 +61,31 @@ def script() -> None:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.run import ourselves, process
-    from entrypoint.run.execute import execute
+    from entrypoint.run import ourselves
     from entrypoint.run.result import recorded
+    from entrypoint.run.signals import Signals, Stopped
 
     ourselves.show(ourselves.WAITING)
-    with recorded(say) as result:
-        spec, facts, topology = _settle(args)
-        ourselves.hide_memory()  # not before: then only root reads /proc/self/environ
-        if args.passthrough and not _describes_job(spec, topology):
-            outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
-            meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
-            say(f"{outcome.reason}{meant}; exit {outcome.status}")
-            return outcome.status
-        result.about(topology)
-        if len(topology.nodes) > 1:
-            say.name = topology.this.label
-        outcome = result.end(execute(spec, facts, topology, say))
+    try:
+        with recorded(say) as result:
+            signals = Signals(say)
+            signals.watch()  # before anything slow
+            from entrypoint.run import process
+            from entrypoint.run.execute import execute
+
+            spec, facts, topology = _settle(args)
+            ourselves.hide_memory()  # not before: then only root reads /proc/self/environ
+            if args.passthrough and not _describes_job(spec, topology):
+                outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
+                meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
+                say(f"{outcome.reason}{meant}; exit {outcome.status}")
+                return outcome.status
+            result.about(topology)
+            if len(topology.nodes) > 1:
+                say.name = topology.this.label
+            outcome = result.end(execute(spec, facts, topology, signals, say))
+    except Stopped as stop:
+        outcome = stop.outcome
     if outcome.status != 0 or len(topology.nodes) > 1:
         say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status

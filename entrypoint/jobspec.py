@@ -204,7 +204,7 @@ class JobSpec(_Section):
     secret_file: str | None = Field(None, json_schema_extra=_flag("--secret-file"))
     """Path of a file with the job's secret, the same on all nodes, at least 16 bytes."""
     restarts: int = Field(0, ge=0, json_schema_extra=_flag("--restarts"))
-    """How many times the job is started again after it ended with 75: on every node, once all are back in time."""
+    """How many times the job boots again after the infrastructure failed (75): on every node, once all are back."""
     run_dir: str | None = Field(None, json_schema_extra=_flag("--run-dir"))
     """Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given."""
     log_dir: str | None = Field(None, json_schema_extra=_flag("--log-dir"))

@@ -154,9 +154,10 @@ class Attendance:
     mpi: str = ""  # version of Open MPI there, "" where there is none
     address: str = ""  # where the leader reached it
     clock: float = 0.0  # its wall clock minus the leader's, seconds
-    broken: tuple[int, str] | None = None  # why what the launcher needs there cannot be started: status, reason
+    broken: Outcome | None = None  # why it cannot take part
     interface: Interface | None = None  # that the roll call came over
     interfaces: tuple[str, ...] = ()  # the names of all
+    attempt: int = 1  # the one that it is at, as far as it knows
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the job ended: an exit status and the reason in one sentence."""
+    """How the job, or one attempt at it, ended: an exit status and the reason in one sentence."""
 
     status: int
     reason: str
+    program: bool = False  # it is a program's own end, whatever a status of ours with that number means
+    again: bool = False  # only an attempt is over: the job boots again, on every node

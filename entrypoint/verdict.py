@@ -6,9 +6,10 @@ No clock runs here: what is not certain yet says how long to listen for more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from entrypoint.model import Node
+from entrypoint.errors import RetryError
+from entrypoint.model import Node, Outcome
 
 # When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
 _SETTLE = 0.5
@@ -83,6 +84,14 @@ class Heard:
         """The first of those that were started and have not ended, as far as was heard: `rank 3 on a`."""
         rank, host = next((rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended)
         return f"rank {rank} on {host}"
+
+
+def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) -> Outcome:
+    """What the end of an attempt (counted from 1) is to the job: its end, or not, where the infrastructure failed and
+    restarts are left. Who was asked to `stop` starts nothing again."""
+    if outcome.status != RetryError.status or outcome.program or attempt > restarts:
+        return outcome
+    return stop or replace(outcome, again=True)
 
 
 def placement(placed: Mapping[int, str]) -> str:

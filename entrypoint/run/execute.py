@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from entrypoint import plan
-from entrypoint.errors import EntrypointError, RetryError
+from entrypoint.errors import EntrypointError
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan, Topology
 from entrypoint.run import checks, hooks, keys, place, process
 from entrypoint.run.progress import Say
+from entrypoint.run.signals import Signals
 
 
-def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcome:
+def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, say: Say) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
     become the program.
 
-    Raises EntrypointError when the job cannot start.
+    Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
     """
     draft = plan.build(spec, facts, topology, plan.assume_roster(topology, facts))
     if draft.alone:
@@ -24,7 +25,7 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
         say(f"no roll call, since {draft.alone}: {others}")
     for words in keys.warnings(spec) if draft.roll_call != "none" else ():
         say(f"warning: {words}")
-    unfit = _unfit(spec, facts, draft, say)
+    unfit = _unfit(spec, facts, draft, signals, say)
     if draft.roll_call != "none":
         draft, unusable = place.settle(spec, facts, draft)
         unfit = unfit or unusable
@@ -35,17 +36,25 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> Outcom
     if draft.roll_call == "none" and draft.launcher == "plain":
         (program,) = draft.launch.programs
         return process.replace(program.argv, plan.environment(facts.env, (*draft.env, *program.env)), draft.workdir)
-    for attempt in range(1, spec.restarts + 1):
-        outcome = asyncio.run(_boot(spec, facts, draft, unfit, say))
-        if outcome.status != RetryError.status:
+    signals.hold()
+    attempt = 1
+    while True:
+        outcome, attempt = asyncio.run(_boot(spec, facts, draft, unfit, attempt, signals, say))
+        if not outcome.again:
             return outcome
-        say(f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}; starting again")
-    return asyncio.run(_boot(spec, facts, draft, unfit, say))
+        over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
+        if signals.stopped:
+            status = 128 + signals.stopped
+            return Outcome(status, process.ended("this node", status, over))
+        say(f"{over}; starting again")
+        attempt += 1
 
 
-def _unfit(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:
+def _unfit(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
     """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
-    failed = hooks.run(plan.environment(facts.env, draft.env), draft.workdir, say)
+    environment = plan.environment(facts.env, draft.env)
+    with signals.held():
+        failed = asyncio.run(hooks.run(environment, draft.workdir, spec.timeouts.grace, signals, say))
     if failed is not None:
         return failed
     unfit, warnings = checks.machine(spec, draft)
@@ -54,13 +63,17 @@ def _unfit(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None
     return unfit
 
 
-async def _boot(spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, say: Say) -> Outcome:
+async def _boot(
+    spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, attempt: int, signals: Signals, say: Say
+) -> tuple[Outcome, int]:
+    """One attempt's outcome, and its number: the leader may have counted further than we."""
     # Imported here, since a worker needs no ssh client and a lone program needs neither.
     if draft.topology.is_leader or draft.roll_call == "none":
         from entrypoint.run.leader import Leader as Role
     else:
         from entrypoint.run.worker import Worker as Role  # type: ignore[assignment]
     try:
-        return await Role(spec, facts, draft, unfit, say).run()
+        role = Role(spec, facts, draft, unfit, attempt, signals, say)
+        return await role.run(), role.attempt
     except EntrypointError as error:
-        return Outcome(error.status, str(error))
+        return Outcome(error.status, str(error)), attempt

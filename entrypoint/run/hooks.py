@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import subprocess
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 from entrypoint.model import Outcome
 from entrypoint.run import process
 from entrypoint.run.progress import Say
+from entrypoint.run.signals import Signals
 
 FOLDER = Path("/etc/entrypoint/start.d")
 
 
-def run(env: Mapping[str, str], cwd: str, say: Say, folder: Path = FOLDER) -> Outcome | None:
+async def run(
+    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say, folder: Path | None = None
+) -> Outcome | None:
     """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
 
-    What they print goes to stderr, since stdout is the job's. Names that begin with a dot are not looked at: Kubernetes
-    keeps its own in a mounted folder.
+    A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
+    stderr, since stdout is the job's. Names that begin with a dot are not looked at: Kubernetes keeps its own in a
+    mounted folder.
     """
+    folder = folder or FOLDER
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except FileNotFoundError:
         return None
     except OSError as error:
         return Outcome(126, f"cannot read the start hooks | {folder}: {error.strerror} | let this user read it")
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    signals.take(lambda _, again: (hurry if again else stop).set())
     for hook in entries:
+        if signals.stopped:
+            break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
             do = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
             say(f"start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
@@ -34,12 +44,31 @@ def run(env: Mapping[str, str], cwd: str, say: Say, folder: Path = FOLDER) -> Ou
         say(f"start hook {hook.name}")
         argv = [str(hook)]
         try:
-            done = subprocess.run(
-                process.mortal(argv), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=2, check=False
+            # In a session of its own: it hears of a terminal's Ctrl-C through us, once.
+            started = await asyncio.create_subprocess_exec(
+                *process.mortal(argv),
+                env=env,
+                cwd=cwd,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=2,
+                start_new_session=True,
             )
         except OSError as error:
             return process.cannot_start(argv, error)
-        status = process.exit_status(done.returncode)
-        if status != 0:
-            return Outcome(status, process.ended(f"start hook {hook.name}", status))
+        status = process.exit_status(await _ended(started, stop, hurry, grace))
+        if status != 0 and not signals.stopped:
+            return Outcome(status, process.ended(f"start hook {hook.name}", status), program=True)
     return None
+
+
+async def _ended(hook: asyncio.subprocess.Process, stop: asyncio.Event, hurry: asyncio.Event, grace: float) -> int:
+    """How it ended: by itself, or told to stop, with the grace, and then killed."""
+    ended, told, hurried = (asyncio.create_task(each) for each in (hook.wait(), stop.wait(), hurry.wait()))
+    await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+    if not ended.done():
+        process.kill_group(hook.pid, signal.SIGTERM)
+        await asyncio.wait({ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        process.sweep()
+    told.cancel()
+    hurried.cancel()
+    return await ended

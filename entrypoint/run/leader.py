@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from entrypoint import __version__, heartbeat, interfaces, plan
@@ -22,7 +22,7 @@ from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall
 from entrypoint.run.session import Session
-from entrypoint.verdict import End, Ends, count
+from entrypoint.verdict import End, Ends, count, follow
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
@@ -55,9 +55,7 @@ class Leader(Node):
         self._begun = self._leaves = False  # whether all were told to start; whether only this node ends
         try:
             self.background(self._boot())
-            outcome = await self.verdict
-            await self._end(outcome)
-            return outcome
+            return await self._end(await self.verdict)
         finally:
             await self.close()
 
@@ -76,7 +74,7 @@ class Leader(Node):
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         self._begun = True
         for session in self._sessions().values():
-            session.send("start")
+            session.send("start", attempt=self.attempt)
         await self.start(roster)
         if launch.wraps_ranks:
             self.background(self._launched.watch())
@@ -115,8 +113,11 @@ class Leader(Node):
         roster = plan.with_interface(roster, own.rank, mine)
         broken = [(each.broken, self.topology.nodes[each.rank].host) for each in roster.attendances if each.broken]
         if broken:
-            self.decide(broken[0][0][0], "; ".join(f"{reason} on {host}" for (_, reason), host in broken))
+            first, words = broken[0][0], "; ".join(f"{each.reason} on {host}" for each, host in broken)
+            self.decide(first.status, words, first.program)
             return roster
+        # A leader that has replaced a lost one does not know how often the others have started.
+        self.attempt = max(self.attempt, *(attendance.attempt for attendance in roster.attendances))
         if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
             plan.check_roster(self.topology, roster)
         for words in plan.clock_warnings(self.topology, roster):
@@ -213,10 +214,11 @@ class Leader(Node):
             end = End(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
-            if message["status"] > 128 and not self._begun:
+            if message["stop"] and not self._begun:
                 return  # it leaves before the start, and is waited for again
             lost = message["status"] == RetryError.status and self._stood_still()
-            self.decide(message["status"], lost or f"{host}: {message['reason']}")
+            words = lost or f"{host}: {message['reason']}"
+            self.give_up(Outcome(message["status"], words, message["program"]), message["stop"])
         elif kind == "hurry":
             self.impatient.set()
         elif kind == "daemon":
@@ -276,7 +278,7 @@ class Leader(Node):
             self.say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
             for line in cause.tail:
                 self.say(f"  | {line}")
-        self.decide(cause.status, cause.reason)
+        self.decide(cause.status, cause.reason, program=True)
 
     def on_limit(self, reason: str) -> None:
         self._launched.limit(self.topology.this.host, reason)
@@ -284,7 +286,7 @@ class Leader(Node):
     def on_signal(self, signum: int) -> None:
         # Before the start it may come again, and the others wait for it.
         self._leaves = not (self._begun or self.verdict.done())
-        self.decide(128 + signum, process.ended("the job", 128 + signum))
+        self.give_up(Outcome(128 + signum, process.ended("the job", 128 + signum)), stop=True)
 
     def on_leader(self, message: wire.Message) -> None:
         """Another node of this job leads too, as it says to all: both know the hosts in another order."""
@@ -303,10 +305,10 @@ class Leader(Node):
 
     # -- end
 
-    async def _end(self, outcome: Outcome) -> None:
-        """Stop what still runs, everywhere at once, then let every node go with the result."""
+    async def _end(self, outcome: Outcome) -> Outcome:
+        """Stop what still runs, everywhere at once, then let every node go with the result, which is returned."""
         if self._leaves:
-            return
+            return outcome
         grace = self.spec.timeouts.grace
         if self._running or outcome.status != 0 or self.draft.launch.awaited is not None:
             for session in self._sessions().values():
@@ -324,8 +326,9 @@ class Leader(Node):
             ends = [asyncio.create_task(each.wait()) for each in self._started]
             if ends:
                 await asyncio.wait(ends, timeout=_PASS_ON)
+        outcome = follow(outcome, self.attempt, self.spec.restarts, self.stop)
         for session in self._sessions().values():
-            session.send("release", status=outcome.status, reason=outcome.reason)
+            session.send("release", **asdict(outcome))
         # Heard, and not only sent: what a dying connection still holds may be dropped.
         await self._all_said("leaving", KILL_MARGIN)
         quiet = [each.node.host for each in self._sessions().values() if self._awaits(each)]
@@ -336,6 +339,7 @@ class Leader(Node):
             hurry = asyncio.create_task(self._hurried())
             heard = asyncio.create_task(self._all_said("leaving", limit))
             await asyncio.wait({hurry, heard}, return_when=asyncio.FIRST_COMPLETED)
+        return outcome
 
     def _awaits(self, session: Session) -> bool:
         return not (session.lost.is_set() or self._said[session.node.rank, "leaving"].is_set())

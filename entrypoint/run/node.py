@@ -24,10 +24,10 @@ from entrypoint.run.memory import Memory
 from entrypoint.run.orphans import Reaper
 from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
+from entrypoint.run.signals import Signals
 from entrypoint.run.sshd import Sshd
 from entrypoint.verdict import End, Ends
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
 
 
@@ -56,8 +56,19 @@ def short(value: object) -> str:
 class Node:
     """One container's part in the job. The first `decide` is the verdict; everything after it only ends things."""
 
-    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, say: Say) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        draft: Plan,
+        unfit: Outcome | None,
+        attempt: int,
+        signals: Signals,
+        say: Say,
+    ) -> None:
         self.spec, self.facts, self.draft, self.unfit, self.say = spec, facts, draft, unfit, say
+        self.attempt = attempt  # the leader's count, once it has said it
+        self.stop: Outcome | None = None  # somebody asked us to stop, be the job's result known or not
         self.topology = topology = draft.topology
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._defect)
@@ -66,13 +77,10 @@ class Node:
         self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or what keeps them
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._signals = 0
         ourselves.show(ourselves.WAITING)  # where an attempt before had started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
-        # In place before anything slow: a signal that comes while we wait is a stop like any other.
-        for signum in _STOP_SIGNALS:
-            loop.add_signal_handler(signum, self._signalled, signum)
+        signals.take(self._signalled)
         self._plan = draft  # until `prepare`
         self.run_dir = RunDir(topology.run_dir)
         self.memory = Memory.watch()
@@ -86,23 +94,26 @@ class Node:
 
     # -- to be told
 
-    def decide(self, status: int, reason: str) -> None:
+    def decide(self, status: int, reason: str, program: bool = False, again: bool = False) -> None:
         """The job's result, unless it is known already."""
         if not self.verdict.done():
-            self.verdict.set_result(Outcome(status, reason))
+            self.verdict.set_result(Outcome(status, reason, program, again))
 
     def failed(self, error: Exception) -> None:
         """An error is the verdict: ours to say, or a defect of ours; never a silent wait."""
         if self.unfit:  # known before, and maybe its cause
-            self.give_up(self.unfit.status, self.unfit.reason)
+            self.give_up(self.unfit)
         elif isinstance(error, EntrypointError):
-            self.give_up(error.status, str(error))
+            self.give_up(Outcome(error.status, str(error)))
         else:
-            self.give_up(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error} | please report it")
+            reason = f"a defect of ours: {type(error).__name__}: {error} | please report it"
+            self.give_up(Outcome(EXIT_SOFTWARE, reason))
 
-    def give_up(self, status: int, reason: str) -> None:
-        """This node cannot go on, so the job cannot."""
-        self.decide(status, reason)
+    def give_up(self, outcome: Outcome, stop: bool = False) -> None:
+        """This node cannot go on, or was asked to stop, so the job cannot go on."""
+        if stop:
+            self.stop = self.stop or outcome
+        self.decide(outcome.status, outcome.reason, outcome.program)
 
     def _defect(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.failed(context.get("exception") or RuntimeError(context["message"]))
@@ -141,12 +152,9 @@ class Node:
         """We are asked to stop."""
         raise NotImplementedError
 
-    def _signalled(self, signum: int) -> None:
-        self._signals += 1
-        if self._signals > 1:
+    def _signalled(self, signum: int, again: bool) -> None:
+        if again:
             self.impatient.set()
-        name = signal.Signals(signum).name
-        self.say(f"{name}: stopping" if self._signals == 1 else f"{name} again: not waiting for the grace to end")
         self.on_signal(signum)
 
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
@@ -206,14 +214,13 @@ class Node:
             if file.text:
                 self.run_dir.write(file.name, file.text, file.mode)
 
-    def broken(self) -> tuple[int, str] | None:
-        """Why this node cannot take part, or start what the launcher needs: status, reason. A rank would not say it."""
+    def broken(self) -> Outcome | None:
+        """Why this node cannot take part, or start what the launcher needs. A rank would not say it."""
         if self.unfit:
-            return self.unfit.status, self.unfit.reason
+            return self.unfit
         if error := no_ipv4(self.facts, self.draft.launch):
-            return error.status, str(error)
-        missing = checks.launcher(self.facts, self.draft.launch)
-        return (missing.status, missing.reason) if missing else None
+            return Outcome(error.status, str(error))
+        return checks.launcher(self.facts, self.draft.launch)
 
     def prepare(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> Plan:
         """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""

@@ -45,9 +45,8 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     missing = isinstance(error, FileNotFoundError)
     name = os.fsdecode(error.filename or argv[0])  # the program, its last place on PATH, or the working directory
     place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
-    return Outcome(
-        EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE, f"cannot start {argv[0]}: {place}{error.strerror}"
-    )
+    status = EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
+    return Outcome(status, f"cannot start {argv[0]}: {place}{error.strerror}", program=True)
 
 
 def adopt_orphans() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
 from entrypoint.model import Outcome, Topology
 from entrypoint.run.progress import Say
+from entrypoint.run.signals import Stopped
 from entrypoint.secret import scrubbed
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -24,10 +25,11 @@ _STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebo
 _CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
 
 
-def classify(status: int, reason: str) -> str:
-    """Whose it is to mend: success, stopped, job, config, infrastructure or defect."""
-    # A program may use our statuses; the words then say that something exited with it (process.ended).
-    return "job" if status and f"exited with {status}" in reason else _CLASSES.get(status, "job")
+def classify(outcome: Outcome) -> str:
+    """Whose it is to fix: success, stopped, job, config, infrastructure or defect."""
+    kind = _CLASSES.get(outcome.status, "job")
+    # A program may use our statuses.
+    return "job" if outcome.program and kind not in ("success", "stopped") else kind
 
 
 def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> str:
@@ -36,7 +38,7 @@ def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> s
     end, keep = "", len(reason)
     while True:
         fields = {"status": outcome.status, "reason": reason[:keep] + end, "node": node, "job": job}
-        text = json.dumps({**fields, "class": classify(outcome.status, outcome.reason)})
+        text = json.dumps({**fields, "class": classify(outcome)})
         if len(text) < _LIMIT:
             return f"{text}\n"
         # A character may take twelve bytes as JSON writes it.
@@ -107,8 +109,8 @@ def recorded(say: Say) -> Iterator[Result]:
     except EntrypointError as error:
         result.end(Outcome(error.status, "; ".join(error.lines())))
         raise
-    except KeyboardInterrupt:
-        result.end(Outcome(130, "interrupted before the job started"))
+    except Stopped as stop:
+        result.end(stop.outcome)
         raise
     except Exception as error:
         result.end(Outcome(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error}"))

@@ -19,7 +19,7 @@ from functools import partial
 import paramiko
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
-from entrypoint.model import Attendance, Interface, Node, Roster
+from entrypoint.model import Attendance, Interface, Node, Outcome, Roster
 from entrypoint.run import wire
 from entrypoint.run.keys import Keys
 from entrypoint.run.progress import Say, Waiting
@@ -213,7 +213,6 @@ class RollCall:
             client.set_keepalive(10)
             if answer["kind"] == "refuse":
                 raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
-            broken = tuple(answer["broken"]) if answer["broken"] else None
             attendance = Attendance(
                 node.rank,
                 answer["slots"],
@@ -221,9 +220,10 @@ class RollCall:
                 answer["mpi"],
                 address,
                 answer["clock"] - middle,
-                broken,
+                Outcome(*answer["broken"]) if answer["broken"] else None,
                 Interface(*answer["interface"]) if answer["interface"] else None,
                 tuple(answer["interfaces"]),
+                answer["attempt"],
             )
             local = connection.getsockname()[0]
             return Session(node, client, channel, attendance, intake, early, local)

@@ -2,11 +2,11 @@
 
 leader -> worker   hello(hosts, rank, toolkit,                  the roll call's question
                          launcher, env, lease, leader, address)
-worker -> leader   facts(slots, mpi, toolkit, clock, broken,    its answer
-                         interface, interfaces)
+worker -> leader   facts(slots, mpi, toolkit, clock, attempt,   its answer
+                         broken, interface, interfaces)
                    refuse(what, seen, do)                       or why this can't be one job
                    busy()                                       or another leader has it, and is there
-leader -> worker   start()                                      everyone answered
+leader -> worker   start(attempt)                               everyone answered
                    ping(number)  <- pong(quiet, number)         still there; seconds since a rank there printed
                                                                 and all that it knew is said
                    stacks()      <- shown()                     show what your ranks are doing
@@ -14,11 +14,12 @@ worker -> leader   rank(event, rank, value, tail, why)          a rank started (
                    ended(status, what, reason, tail, last)      a program of its own ended; `last`: no other runs
                    daemon(name, status, why)                    mpirun's daemon there ended
                    limit(reason)                                it could not start a process
-                   failed(status, reason)                       it cannot go on (a signal, sshd died)
+                   failed(status, reason, program, stop)        it cannot go on (sshd died; stop: it was asked to)
                    hurry()                                      a second signal: nobody waits for the grace to end
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
                    let_go()                                     your ranks that failed may leave mpirun
-                   release(status, reason)  <- leaving()        the job's result; leave with it
+                   release(status, reason, program, again)      the job's result: leave with it, or boot again
+                                 <- leaving()
 
 What arrives is checked here, on both sides: kinds, types, ranges, sizes. What is not in these tables is refused or left
 out, and text is one line without control characters. No clock runs here.
@@ -123,12 +124,12 @@ def _list(of: Check, most: int) -> Check:
 
 
 def _reason(value: Any) -> list[Any] | None:
-    """None, or a failure's status and reason."""
+    """None, or a failure's status and reason, and whether a program failed."""
     if value is None:
         return None
-    if not isinstance(value, list) or len(value) != 2:
-        raise Invalid("neither null nor a status and a reason")
-    return [_failure(value[0]), _text()(value[1])]
+    if not isinstance(value, list) or len(value) != 3:
+        raise Invalid("neither null nor a status, a reason, and true or false")
+    return [_failure(value[0]), _text()(value[1]), _truth(value[2])]
 
 
 def _name(value: Any) -> str:
@@ -164,6 +165,7 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
         "mpi": _text(100),
         "toolkit": _text(100),
         "clock": _number(-1e12, 1e12),
+        "attempt": _whole(1, _RANKS),
         "broken": _reason,
         "interface": _interface,
         "interfaces": _list(_name, 1000),
@@ -182,7 +184,7 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
     "ended": {"status": _status, "what": _text(), "reason": _text(), "tail": _tail, "last": _truth},
     "daemon": {"name": _text(100), "status": _status, "why": _text()},
     "limit": {"reason": _text()},
-    "failed": {"status": _failure, "reason": _text()},
+    "failed": {"status": _failure, "reason": _text(), "program": _truth, "stop": _truth},
     "hurry": {},
     "stopped": {},
     "leaving": {},
@@ -198,12 +200,12 @@ FROM_LEADER: Mapping[str, Mapping[str, Check]] = {
         "leader": _text(100),
         "address": _text(100),
     },
-    "start": {},
+    "start": {"attempt": _whole(1, _RANKS)},
     "ping": {"number": _whole(0, 1 << 31)},
     "stacks": {},
     "stop": {"grace": _number(0, _EVER)},
     "let_go": {},
-    "release": {"status": _status, "reason": _text()},
+    "release": {"status": _status, "reason": _text(), "program": _truth, "again": _truth},
 }
 
 

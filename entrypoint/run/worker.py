@@ -16,7 +16,7 @@ from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.run.progress import Waiting
 from entrypoint.run.resolve import resolve
-from entrypoint.verdict import End
+from entrypoint.verdict import End, follow
 
 
 class Worker(Node):
@@ -36,7 +36,8 @@ class Worker(Node):
             self.background(self._boot())
             outcome = await self.verdict
             await self._end()
-            return outcome
+            # Where the leader is gone, each worker counts on from what it said last.
+            return outcome if self._released else follow(outcome, self.attempt, self.spec.restarts, self.stop)
         finally:
             await self.close()
 
@@ -97,7 +98,7 @@ class Worker(Node):
             quiet = time.monotonic() - self._heard
             if quiet > self._patience():
                 reason = f"{self.topology.leader.host} is lost: nothing heard of it for {quiet:.0f}s"
-                self._say_to_leader("failed", status=RetryError.status, reason=reason)  # read when it wakes
+                self._tell_failure(Outcome(RetryError.status, reason))  # read when it wakes
                 self.decide(RetryError.status, reason)
 
     def _patience(self) -> float:
@@ -114,6 +115,7 @@ class Worker(Node):
             self._answer(message)
         elif kind == "start":
             self._called.set()
+            self.attempt = message["attempt"]
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.roster, self._leader_env))
             if self.draft.launch.wraps_ranks:
@@ -132,7 +134,7 @@ class Worker(Node):
         elif kind == "release":
             self._released = True
             self._say_to_leader("leaving")
-            self.decide(message["status"], message["reason"])
+            self.decide(message["status"], message["reason"], message["program"], message["again"])
 
     def _role(self) -> str:
         return "starting" if self.draft.launch.programs else "this node's ranks are started from there"
@@ -156,19 +158,20 @@ class Worker(Node):
             mpi=self.facts.mpi,
             toolkit=__version__,
             clock=time.time(),
-            broken=broken,
+            attempt=self.attempt,
+            broken=broken and (broken.status, broken.reason, broken.program),
             interface=mine and [mine.name, mine.address, mine.network],
             interfaces=interfaces.names(self.facts.interfaces),
         )
 
-    def _cannot_prepare(self) -> tuple[int, str] | None:
-        """Write what ranks need, before the answer, which lets them come. Returns why that failed: status, reason."""
+    def _cannot_prepare(self) -> Outcome | None:
+        """Write what ranks need, before the answer, which lets them come. Returns why that failed."""
         if self.draft.launch.needs_rank_table:
             return None
         try:
             self.prepare(self.draft.roster, self._leader_env)
         except EntrypointError as error:
-            return error.status, str(error)
+            return Outcome(error.status, str(error))
         return None
 
     def _disagreement(self, hello: wire.Message) -> tuple[str, str, str] | None:
@@ -212,26 +215,32 @@ class Worker(Node):
         self._say_to_leader("ended", **asdict(end), last=last)
 
     def on_sshd_died(self, what: str) -> None:
-        self.give_up(OsError.status, what)
+        self.give_up(Outcome(OsError.status, what))
 
     def on_signal(self, signum: int) -> None:
         if self.impatient.is_set():
             self._say_to_leader("hurry")
-        status, reason = 128 + signum, process.ended("this node", 128 + signum)
+        outcome = Outcome(128 + signum, process.ended("this node", 128 + signum))
         if self._called.is_set():
-            self.give_up(status, reason)
+            self.give_up(outcome, stop=True)
         else:  # it may come again, and the job has not started: nobody else ends
-            self._say_to_leader("failed", status=status, reason=reason)
-            self.decide(status, reason)
+            self._tell_failure(outcome, stop=True)
+            super().give_up(outcome, stop=True)
 
-    def give_up(self, status: int, reason: str) -> None:
+    def give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all; without one, or when it does not in time, this node decides for itself."""
         if not self._leader_is_there():
-            self.decide(status, reason)
+            super().give_up(outcome, stop)
             return
-        self._say_to_leader("failed", status=status, reason=reason)
+        if stop:
+            self.stop = self.stop or outcome
+        self._tell_failure(outcome, stop)
         patience = self.spec.timeouts.grace + KILL_MARGIN + self._patience()
-        asyncio.get_running_loop().call_later(patience, self.decide, status, reason)
+        asyncio.get_running_loop().call_later(patience, super().give_up, outcome)
+
+    def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
+        status, reason, program = outcome.status, outcome.reason, outcome.program
+        self._say_to_leader("failed", status=status, reason=reason, program=program, stop=stop)
 
     async def _show_stacks(self) -> None:
         await self.show_stacks()

@@ -30,7 +30,9 @@ def line(text):
 def say(kind, **fields):
     line(json.dumps(dict(fields, kind=kind)))
 hello = json.loads(sys.stdin.readline())
-facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), broken=None, interface=None, interfaces=[])
+facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), attempt=1, broken=None)
+facts |= dict(interface=None, interfaces=[])
+own = dict(program=False, stop=False)
 """
 
 
@@ -61,7 +63,7 @@ def leader_ends(job: Cluster, seconds: float = 20) -> int:
     return int(job.processes[0].returncode)
 
 
-FORGED = r"say('facts', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx')"
+FORGED = r"say('facts', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx', **own)"
 
 
 def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
@@ -73,8 +75,16 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
 @pytest.mark.parametrize(
     ("does", "status", "words"),
     [
-        ("say('facts', **facts | {'broken': [0, '']})", 69, "facts, broken: not a whole number from 1 to 255: [0"),
-        ("say('facts', **facts); say('failed', status=256, reason='x')", 75, "node-1 is lost: it says what no node of"),
+        (
+            "say('facts', **facts | {'broken': [0, '', False]})",
+            69,
+            "facts, broken: not a whole number from 1 to 255: [0",
+        ),
+        (
+            "say('facts', **facts); say('failed', status=256, reason='x', **own)",
+            75,
+            "node-1 is lost: it says what no node of",
+        ),
         ("say('facts', **facts)\nwhile True: os.write(1, b'x' * 65536)", 75, "a line of more than 1048576 bytes"),
         ("say('facts', **facts)\nwhile True: say('pong', quiet=1.0, number=0)", 143, "SIGTERM"),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),

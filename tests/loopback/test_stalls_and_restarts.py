@@ -122,3 +122,58 @@ def test_a_program_s_own_failure_is_not_tried_again(cluster: Make) -> None:
     job.start_all("sh", "-c", "echo up; exit 7", env={"ENTRYPOINT_RESTARTS": "3"})
     assert job.ends() == {0: 7, 1: 7}, job.both()
     assert "attempt" not in job.err(0)
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 0), (0, 2)])
+def test_one_count_of_restarts_for_all(cluster: Make, first: int, then: int) -> None:
+    """Whoever was replaced is told how far they are: the second loss ends all, the replacement too. The leader's
+    replacement hears it from the others."""
+    job = cluster(3, slots=1)
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--restarts", "1")
+    words, env = (*argv, "--", "sh", "-c", "echo up; exec sleep 600"), {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    for rank in range(3):
+        job.start(rank, argv=words, env=env)
+    up(job, 3)
+    job.signal(first, signal.SIGKILL)
+    job.processes.pop(first).wait()
+    others = [rank for rank in range(3) if rank != first]
+    until(lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others), 20, "the end of the first attempt")
+    job.start(first, argv=words, env=env)
+    up(job, 5)  # the first one's words went with its process
+    job.signal(then, signal.SIGKILL)
+    job.processes.pop(then).wait()
+    assert job.ends(20) == {1: 75, first: 75}, job.both()
+    assert "starting again" not in job.err(first)
+
+
+def test_a_stop_of_one_node_while_an_attempt_ends(cluster: Make) -> None:
+    """A node is lost, which would start all again; another is told to stop while the programs still save."""
+    job = cluster(3, slots=1)
+    saves = (
+        "trap 'echo told; until test -e go; do sleep 0.05; done; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    )
+    argv = (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "plain",
+        "--restarts",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        saves,
+    )
+    for rank in range(3):
+        job.start(rank, argv=argv)
+    up(job, 3)
+    job.signal(2, signal.SIGKILL)
+    job.processes.pop(2).wait()
+    until(lambda: all("told" in job.out(rank) for rank in (0, 1)), 10, "all told")
+    job.signal(1, signal.SIGTERM)
+    until(lambda: "SIGTERM: stopping" in job.err(1), 5, "the stop heard")
+    (job.folder / "go").touch()
+    assert job.ends(20) == {0: 143, 1: 143}, job.both()
+    assert "starting again" not in job.err(0) + job.err(1)

@@ -18,6 +18,7 @@ from entrypoint import topology as topologies
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.run import checks, execute
+from entrypoint.run.signals import Signals
 from entrypoint.spec import load
 
 SECRET = secrets.token_hex(32)
@@ -43,9 +44,9 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
     spec, topology = settle(text, **({"ENTRYPOINT_SECRET": SECRET} if given else {}))
     booted: list[Plan] = []
 
-    async def boot(spec: JobSpec, facts: Facts, draft: Plan, *_: Any) -> Outcome:
+    async def boot(spec: JobSpec, facts: Facts, draft: Plan, *_: Any) -> tuple[Outcome, int]:
         booted.append(draft)
-        return Outcome(0, "")
+        return Outcome(0, ""), 1
 
     def become(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> Outcome:
         assert (argv, cwd) == (planned.launch.programs[0].argv, planned.workdir)
@@ -55,7 +56,7 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(execute, "_boot", boot)
     monkeypatch.setattr(execute.process, "replace", become)
     planned, refused = checks.dry_run(spec, FACTS, topology, quiet)
-    execute.execute(spec, FACTS, topology, quiet)
+    execute.execute(spec, FACTS, topology, Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
     without = "required" if launcher == "mpirun" else "none"

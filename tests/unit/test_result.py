@@ -34,13 +34,19 @@ from entrypoint.run.result import Result, classify, line
         (75, "worker-1 is lost", "infrastructure"),
         (77, "worker-1 is not of this job", "config"),
         (78, "no index", "config"),
-        # A program may use our statuses itself.
-        (75, "rank 3 on worker-1 exited with 75", "job"),
-        (78, "train.py exited with 78", "job"),
+        (71, "sshd did not start | it exited with 71: no port", "infrastructure"),
     ],
 )
 def test_whose_it_is(status: int, reason: str, kind: str) -> None:
-    assert classify(status, reason) == kind
+    assert classify(Outcome(status, reason)) == kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(0, "success"), (7, "job"), (75, "job"), (78, "job"), (70, "job"), (137, "job"), (143, "stopped")],
+)
+def test_a_program_may_use_our_statuses_itself(status: int, kind: str) -> None:
+    assert classify(Outcome(status, "rank 3 on worker-1 ended", program=True)) == kind
 
 
 def test_the_line() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.model import Node
-from entrypoint.verdict import End, Ends, Heard, placement, without_rank
+from entrypoint.model import Node, Outcome
+from entrypoint.verdict import End, Ends, Heard, follow, placement, without_rank
 
 
 def end(status: int, what: str = "it") -> End:
@@ -72,6 +72,29 @@ def test_the_verdict_among_nodes(
     assert [ends.of_node(node, end(status), last) for node, status, last in heard] == waits
     found = ends.cause()
     assert (found and found.status) == cause
+
+
+LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "stop", "then"),
+    [
+        (LOST, 1, None, Outcome(75, "worker-1 is lost", again=True)),
+        (LOST, 2, None, Outcome(75, "worker-1 is lost", again=True)),
+        (LOST, 3, None, LOST),  # two restarts are three attempts
+        (LOST, 1, STOP, STOP),
+        (LOST, 3, STOP, LOST),  # known before the stop came
+        # A program's own 75, and all that another attempt would meet as well.
+        (Outcome(75, "rank 0 exited with 75", program=True), 1, None, Outcome(75, "rank 0 exited with 75", True)),
+        (Outcome(0, "done"), 1, None, Outcome(0, "done")),
+        (Outcome(0, "done"), 1, STOP, Outcome(0, "done")),
+        (Outcome(69, "nobody came"), 1, None, Outcome(69, "nobody came")),
+        (STOP, 1, STOP, STOP),
+    ],
+)
+def test_what_follows_an_attempt(outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome) -> None:
+    assert follow(outcome, attempt, 2, stop) == then
 
 
 @pytest.mark.parametrize(

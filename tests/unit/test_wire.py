@@ -9,7 +9,7 @@ import pytest
 
 from entrypoint.run.wire import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
 
-FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "broken": None}
+FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "broken": None}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 RANK: dict[str, Any] = {"event": "end", "rank": 3, "value": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
@@ -25,11 +25,11 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
     ("kind", "fields"),
     [
         ("facts", FACTS),
-        ("facts", {**FACTS, "broken": [73, "disk full"], "clock": 0, "interface": None}),
+        ("facts", {**FACTS, "broken": [73, "disk full", False], "clock": 0, "interface": None}),
         ("rank", RANK),
         ("rank", {**RANK, "event": "start", "value": 4_000_000, "tail": []}),
         ("ended", ENDED),
-        ("failed", {"status": 143, "reason": "SIGTERM"}),
+        ("failed", {"status": 143, "reason": "SIGTERM", "program": False, "stop": True}),
         ("pong", {"quiet": 0.25, "number": 0}),
         ("refuse", {"what": "a", "seen": "b", "do": "c"}),
         ("stopped", {}),
@@ -44,17 +44,20 @@ def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) 
 
 def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     assert unpack(pack("hello", **HELLO), FROM_LEADER, "1.2") == {"kind": "hello", **HELLO}
-    assert unpack(pack("release", status=0, reason=""), FROM_LEADER) == {"kind": "release", "status": 0, "reason": ""}
+    release = {"status": 0, "reason": "", "program": True, "again": False}
+    assert unpack(pack("release", **release), FROM_LEADER) == {"kind": "release", **release}
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "seen"),
     [
         # A failure is never 0, nor a number that an exit status cuts to 0.
-        ("facts", {**FACTS, "broken": [0, "x"]}, "facts, broken: not a whole number from 1 to 255: [0"),
-        ("facts", {**FACTS, "broken": [256, "x"]}, "from 1 to 255"),
-        ("facts", {**FACTS, "broken": [True, "x"]}, "from 1 to 255"),
-        ("facts", {**FACTS, "broken": "x"}, "neither null nor a status and a reason"),
+        ("facts", {**FACTS, "broken": [0, "x", True]}, "facts, broken: not a whole number from 1 to 255: [0"),
+        ("facts", {**FACTS, "broken": [256, "x", True]}, "from 1 to 255"),
+        ("facts", {**FACTS, "broken": [True, "x", True]}, "from 1 to 255"),
+        ("facts", {**FACTS, "broken": "x"}, "neither null nor a status, a reason, and true or false"),
+        ("facts", {**FACTS, "broken": [73, "x", 0]}, "neither true nor false"),
+        ("facts", {**FACTS, "attempt": 0}, "facts, attempt: not a whole number from 1"),
         ("facts", {**FACTS, "broken": [73]}, "neither null nor"),
         ("failed", {"status": 0, "reason": "x"}, "failed, status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
@@ -104,7 +107,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("release", {"status": 256, "reason": ""}),
+        ("release", {"status": 256, "reason": "", "program": False, "again": False}),
         ("stop", {"grace": -1}),
         ("stop", {"grace": "30"}),
         ("hello", {**HELLO, "env": {"A": 1}}),
@@ -144,7 +147,7 @@ def test_fields_that_nobody_knows_are_left_out() -> None:
 )
 def test_text_is_one_line_without_control_characters(text: str, line: str) -> None:
     assert one_line(text) == line
-    assert worker("failed", status=1, reason=text)["reason"] == line
+    assert worker("failed", status=1, reason=text, program=False, stop=False)["reason"] == line
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,82 @@
+"""Signals, from this process's start to its end: each is noted when it comes and reaches whoever is in charge then.
+
+One that was ignored when we started stays ignored: nohup, or a shell that started us in its background, asked for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+
+from entrypoint.model import Outcome
+from entrypoint.run.progress import Say
+
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Stopped(BaseException):
+    """We are to end before the job has started. No `except Exception` on the way may take it for a fault."""
+
+    def __init__(self, signum: int) -> None:
+        name = signal.Signals(signum).name
+        self.outcome = Outcome(128 + signum, f"ended by {name} ({128 + signum}) before the job started")
+
+
+class Signals:
+    """Handlers for all that may stop us. Until somebody takes them, the first raises Stopped wherever we are."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._stops: list[int] = []  # all that came
+        self._given = 0  # how many of them somebody was told of
+        self._held = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._take: Callable[[int, bool], None] | None = None
+
+    def watch(self) -> None:
+        """From now on nothing that may stop us is missed."""
+        for signum in _STOPS:
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, self._came)
+
+    @property
+    def stopped(self) -> int | None:
+        """The first that came, if any did."""
+        return self._stops[0] if self._stops else None
+
+    def hold(self) -> None:
+        """From now on nothing is interrupted: `take`, or look at `stopped`."""
+        self._held = True
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold for this long; raises Stopped afterwards if one came."""
+        self._held = True
+        yield
+        self._held = False
+        if self._stops:
+            raise Stopped(self._stops[0])
+
+    def take(self, stop: Callable[[int, bool], None]) -> None:
+        """Have `stop` called in the running loop with each one's number, and whether it was not the first."""
+        self._loop, self._take = asyncio.get_running_loop(), stop
+        self._loop.call_soon(self._give)  # what came while nobody was in charge
+
+    def _came(self, signum: int, frame: object) -> None:
+        self._stops.append(signum)
+        if not self._held:
+            self._held = True  # one is enough: what ends us writes our result
+            raise Stopped(signum)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                self._loop.call_soon_threadsafe(self._give)
+
+    def _give(self) -> None:
+        while self._take is not None and self._given < len(self._stops):
+            signum, again = self._stops[self._given], self._given > 0
+            self._given += 1
+            name = signal.Signals(signum).name
+            self._say(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
+            self._take(signum, again)

@@ -1,0 +1,126 @@
+"""Signals at moments when no program of the job runs yet, or any more: each is heard, once, and is the job's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+
+RUN = "from entrypoint.cli import script; script()"
+# The folder of the hooks is the image's; here the first argument is.
+HOOKED = "import sys; from pathlib import Path; from entrypoint.run import hooks; hooks.FOLDER = Path(sys.argv.pop(1))"
+FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+CAN_BE_FIRST = subprocess.run([*FIRST, "true"], capture_output=True, check=False).returncode == 0
+
+
+def hooked(bench: Bench, script: str, *words: str, first: bool = False, **env: str) -> subprocess.Popen[str]:
+    """A job of one node, under a launcher that boots it, with this start hook."""
+    folder = bench.folder / "start.d"
+    folder.mkdir()
+    hook = folder / "10-hook"
+    hook.write_text(f"#!/bin/sh\n{script}\n")
+    hook.chmod(0o755)
+    job = ("run", "--launcher", "mpirun", "--slots", "1", *words, "--", "sh", "-c", 'echo job >>"$NOTES"')
+    argv = [*(FIRST if first else ()), sys.executable, "-c", f"{HOOKED}; {RUN}", str(folder), *job]
+    return bench.popen(argv, env)
+
+
+def result(bench: Bench) -> dict[str, object]:
+    read: dict[str, object] = json.loads((bench.folder / "run-result.json").read_text())
+    return read
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
+def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
+    """The hook may tidy up, the job does not run, and the end is told like any other."""
+    if first and not CAN_BE_FIRST:
+        pytest.skip("no namespaces here")
+    script = (
+        'trap \'sleep 0.2; echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+    )
+    process = hooked(bench, script, first=first)
+    bench.await_notes("ready")
+    pid = process.pid
+    if first:
+        pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    os.kill(pid, signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert bench.notes == ["ready", "tidy"]
+    assert bench.err.endswith("ended by SIGTERM (143) before the job started; exit 143\n")
+    assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
+    assert not bench.left()
+
+
+def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
+    """A second signal ends it, and what it started."""
+    process = hooked(bench, "trap '' TERM; sleep 600 & setsid sleep 600 & echo ready >>\"$NOTES\"; wait; wait")
+    bench.await_notes("ready")
+    process.terminate()
+    until(lambda: "SIGTERM: stopping\n" in bench.err, "the first")
+    process.terminate()
+    assert process.wait(20) == 143
+    until(lambda: not bench.left(), "the end of all", 5)
+
+
+def test_a_start_hook_s_own_75_is_tried_once(bench: Bench) -> None:
+    process = hooked(bench, 'echo hook >>"$NOTES"; exit 75', "--restarts", "2")
+    assert process.wait(20) == 75
+    assert bench.notes == ["hook"]
+    assert "again" not in bench.err
+    assert result(bench)["class"] == "job"
+
+
+def test_a_program_s_own_75_is_tried_once(bench: Bench) -> None:
+    assert bench.run("sh", "-c", 'echo up >>"$NOTES"; exit 75', slots=1, flags=("--restarts", "2")) == 75
+    assert bench.notes == ["up"]
+    assert "again" not in bench.err
+    assert result(bench)["class"] == "job"
+
+
+STALLS = 'trap \'echo told >>"$NOTES"; trap "" TERM; until test -e go; do sleep 0.02; done; exit 0\' TERM'
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "control"])
+def test_a_stop_while_an_attempt_ends(bench: Bench, stopped: bool) -> None:
+    """The job stalls, which boots it again; a stop that comes while its ranks save is the end. The control has none."""
+    program = f'{STALLS}; echo up >>"$NOTES"; test -e go && exit 0; while :; do sleep 0.02; done'
+    stall = {"ENTRYPOINT_STALL_MINUTES": "0.01", "ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_RESTARTS": "1"}
+    process = bench.start("sh", "-c", program, slots=1, **stall)
+    bench.await_notes("told", "up")
+    if stopped:
+        process.terminate()
+        until(lambda: "SIGTERM: stopping\n" in bench.err, "the stop heard")
+    (bench.folder / "cwd/go").touch()
+    assert process.wait(20) == (143 if stopped else 0)
+    assert bench.notes == ["told", "up"] + ([] if stopped else ["up"])
+    assert ("starting again" in bench.err) is not stopped
+
+
+def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
+    """As under nohup; other signals stop it all the same."""
+    run = f'exec {sys.executable} -m entrypoint run --launcher mpirun --slots 1 -- sh -c "$0"'
+    program = 'echo ready >>"$NOTES"; exec sleep 600'
+    process = bench.popen(["sh", "-c", f"trap '' HUP; {run}", program])
+    bench.await_notes("ready")
+    process.send_signal(signal.SIGHUP)
+    process.terminate()
+    assert process.wait(20) == 143
+    assert "SIGHUP" not in bench.err
+
+
+def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
+    os.mkfifo(bench.folder / "spec")
+    argv = [sys.executable, "-m", "entrypoint", "run", "--spec", str(bench.folder / "spec"), "--", "true"]
+    process = bench.popen(argv)
+    # Opened for writing, it is being read: from then on we are past our start.
+    writer = os.open(bench.folder / "spec", os.O_WRONLY)
+    process.terminate()
+    assert process.wait(20) == 143
+    os.close(writer)
+    assert bench.err == "[entrypoint] ended by SIGTERM (143) before the job started; exit 143\n"
