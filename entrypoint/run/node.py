@@ -32,6 +32,7 @@ KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gon
 
 
 _LOOK = 0.5  # seconds between two looks at what the kernel of version 1 cgroups tells nobody of
+_GONE = 10.0  # seconds for killed programs to be gone: taking much memory back takes the kernel its time
 _LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace: less than KILL_MARGIN
 _LAST = 20  # lines of a program that failed, which are shown
 _LINE = 1000  # characters of each of them
@@ -365,7 +366,9 @@ class Node:
             self.attendant.close()
         if self.sshd is not None:
             self.sshd.stop()
-        process.sweep()
+        if left := await process.end_all(_GONE):
+            do = "see what their kernel waits for"
+            self.say(f"killed programs are still there after {_GONE:g}s, with what they hold | {'; '.join(left)} | {do}")
         if self.sshd is not None:
             await self.sshd.ended()
         for program in self._started:

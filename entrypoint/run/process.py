@@ -122,8 +122,8 @@ def descendants(pid: int) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError):
                 # The name, in parentheses, may hold anything; the state and the parent follow the last one.
-                state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-                if state != "Z":
+                state, parent, *fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if state != "Z" or int(fields[15]) > 1:  # other threads run on, or are being ended
                     children.setdefault(int(parent), []).append(int(entry.name))
     found, queue = [], [pid]
     while queue:
@@ -253,10 +253,23 @@ async def gone(pids: Iterable[int]) -> None:
             forget()
 
 
-def sweep() -> None:
-    """End everything below this process at once; what forks meanwhile is caught by the next look."""
+def sweep() -> set[int]:
+    """End everything below this process at once; what forks meanwhile is caught by the next look. Returns the pids."""
+    killed: set[int] = set()
     for _ in range(10):
         alive = descendants(os.getpid())
         if not alive:
-            return
+            break
         kill(alive, signal.SIGKILL)
+        killed |= set(alive)
+    return killed
+
+
+async def end_all(limit: float) -> list[str]:
+    """The same, and wait until the kernel has taken back what they held: memory, ports, devices. Returns what is still
+    there after `limit` seconds, such as `pid 12, state D`."""
+    left = sweep()
+    wait = asyncio.ensure_future(gone(left))
+    done, _ = await asyncio.wait({wait}, timeout=limit)
+    wait.cancel()
+    return [] if done else [f"pid {pid}, state {_state(pid)[0]}" for pid in sorted(left) if not has_ended(pid)]

@@ -1,0 +1,40 @@
+"""Killed is not gone: what a program held is free when the kernel has taken back its memory, and not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# It holds a port and much memory, which the kernel takes back first.
+HOLDS = """
+import mmap, socket, time
+port = socket.create_server(("127.0.0.1", 0))
+memory = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+print(port.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+ENDS = """
+import asyncio, socket, subprocess, sys
+from entrypoint.run import process
+holder = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+port = int(holder.stdout.readline())
+if sys.argv[2] == "sweep":
+    process.sweep()
+else:
+    left = asyncio.run(process.end_all(float(sys.argv[2])))
+    print(left == [], left == [f"pid {holder.pid}, state R"] or [each[:3] for each in left] == ["pid"])
+socket.create_server(("127.0.0.1", port))
+print("free")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "printed"), [("20", "True False\nfree\n"), ("0", "False True\n"), ("sweep", "")], ids=["", "named", "control"]
+)
+def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS, HOLDS, how], capture_output=True, text=True, timeout=60)
+    assert done.stdout == printed, done.stderr
+    assert (done.returncode == 0) is (how == "20")
+    assert ("Address already in use" in done.stderr) is (how != "20")
