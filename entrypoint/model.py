@@ -221,6 +221,7 @@ class Launch:
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
     keeps_ranks: bool = False  # its program starts each rank through rank.sh: which one failed is why the program did
+    takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
     needs: tuple[str, ...] = ()  # programs of the launcher's own that this node must have
     ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.

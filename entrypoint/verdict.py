@@ -16,6 +16,7 @@ _SETTLE = 0.5
 # Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
 # own status, which may be heard later, and is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
+_AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 # What says least about the cause comes last: a launcher ends ranks by SIGTERM; SIGKILL is seldom its own doing.
 _BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
 
@@ -92,6 +93,22 @@ def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) 
     if outcome.status != RetryError.status or outcome.program or attempt > restarts:
         return outcome
     return stop or replace(outcome, again=True)
+
+
+class UserSignals:
+    """Those for the ranks, as the nodes get them. Slurm gives one to every node of a job: passed on, it is one."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, set[int]]] = {}  # signal -> when it was new, and the nodes that have had it
+
+    def is_new(self, name: str, node: int, now: float) -> bool:
+        """Whether this one, that `node` got at `now` (seconds), is not the one that another node has just had."""
+        since, nodes = self._last.get(name, (now, {node}))
+        if now - since < _AT_ONCE and node not in nodes:
+            nodes.add(node)
+            return False
+        self._last[name] = (now, {node})
+        return True
 
 
 def placement(placed: Mapping[int, str]) -> str:

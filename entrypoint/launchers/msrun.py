@@ -55,7 +55,12 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     words = [f"--{name}={value}" for name, value in options.items()]
     argv = ("python", f"{topology.run_dir}/{script.name}", *words, *spec.mindspore.extra_args, *_program(spec))
     return Launch(
-        (Program(argv),), files=(script,), folders=(topology.log_dir, logs), verdict="first-failure", ranks=sum(slots)
+        (Program(argv),),
+        files=(script,),
+        folders=(topology.log_dir, logs),
+        takes_signals=False,
+        verdict="first-failure",
+        ranks=sum(slots),
     )
 
 

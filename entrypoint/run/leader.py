@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall
 from entrypoint.run.session import Session
-from entrypoint.verdict import End, Ends, count, follow
+from entrypoint.verdict import End, Ends, UserSignals, count, follow
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
@@ -52,6 +53,7 @@ class Leader(Node):
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
         self._name = secrets.token_hex(8)  # another leader with our keys has another
         self._pulse = Pulse(self.spec.timeouts.lease, self._sessions)
+        self._user_signals = UserSignals()
         self._begun = self._leaves = False  # whether all were told to start; whether only this node ends
         try:
             self.background(self._boot())
@@ -219,6 +221,8 @@ class Leader(Node):
             lost = message["status"] == RetryError.status and self._stood_still()
             words = lost or f"{host}: {message['reason']}"
             self.give_up(Outcome(message["status"], words, message["program"]), message["stop"])
+        elif kind == "signal":
+            self._pass_on_all(message["name"], session.node.rank)
         elif kind == "hurry":
             self.impatient.set()
         elif kind == "daemon":
@@ -282,6 +286,20 @@ class Leader(Node):
 
     def on_limit(self, reason: str) -> None:
         self._launched.limit(self.topology.this.host, reason)
+
+    def on_user_signal(self, signum: int) -> None:
+        self._pass_on_all(signal.Signals(signum).name, self.topology.me)
+
+    def _pass_on_all(self, name: str, node: int) -> None:
+        if not self._user_signals.is_new(name, node, time.monotonic()):
+            return
+        if not self.draft.launch.takes_signals:
+            self.say(f"{name}: not passed on, since {self.draft.launcher} would end by it")
+            return
+        self.say(f"{name}: passed on to the ranks{' of every node' if self._sessions() else ''}")
+        self.pass_on(signal.Signals[name])
+        for session in self._sessions().values():
+            session.send("signal", name=name)
 
     def on_signal(self, signum: int) -> None:
         # Before the start it may come again, and the others wait for it.

@@ -81,7 +81,7 @@ class Node:
         ourselves.show(ourselves.WAITING)  # where an attempt before had started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
-        signals.take(self._signalled)
+        signals.take(self._signalled, self.on_user_signal)
         self._plan = draft  # until `prepare`
         self.run_dir = RunDir(topology.run_dir)
         self.memory = Memory.watch()
@@ -152,6 +152,14 @@ class Node:
     def on_signal(self, signum: int) -> None:
         """We are asked to stop."""
         raise NotImplementedError
+
+    def on_user_signal(self, signum: int) -> None:
+        """A signal came that is for the job's ranks."""
+        raise NotImplementedError
+
+    def pass_on(self, signum: int) -> None:
+        """Give the ranks of this node a signal, and not what starts them, which would end by it."""
+        (self.program_ranks if self.draft.launch.keeps_ranks else self.ranks).signal(signum)
 
     def _signalled(self, signum: int, again: bool) -> None:
         if again:
@@ -368,7 +376,9 @@ class Node:
             self.sshd.stop()
         if left := await process.end_all(_GONE):
             do = "see what their kernel waits for"
-            self.say(f"killed programs are still there after {_GONE:g}s, with what they hold | {'; '.join(left)} | {do}")
+            self.say(
+                f"killed programs are still there after {_GONE:g}s, with what they hold | {'; '.join(left)} | {do}"
+            )
         if self.sshd is not None:
             await self.sshd.ended()
         for program in self._started:

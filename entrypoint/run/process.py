@@ -162,12 +162,12 @@ def kill(pids: Iterable[int], signum: int) -> None:
 
 
 def kill_group(pid: int, signum: int) -> None:
-    """Signal a rank: its whole process group where it leads one, else itself."""
+    """Signal a rank: its whole process group where it leads one, else itself and what is below."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)
         else:
-            os.kill(pid, signum)
+            kill((pid, *descendants(pid)), signum)
 
 
 def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:

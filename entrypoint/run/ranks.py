@@ -101,9 +101,13 @@ class Ranks:
         return {rank.pid for rank in self._ranks.values() if rank.ended}
 
     def terminate(self) -> None:
-        """SIGTERM to the process group of every rank that runs; what the others left, their wrappers end."""
+        """SIGTERM to every rank that runs; what the others left, their wrappers end."""
+        self.signal(signal.SIGTERM)
+
+    def signal(self, signum: int) -> None:
+        """A signal to the process group of every rank that runs."""
         for pid in list(self._running()):
-            process.kill_group(pid, signal.SIGTERM)
+            process.kill_group(pid, signum)
 
     def kill(self) -> None:
         """SIGKILL to all that is alive."""

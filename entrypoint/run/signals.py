@@ -8,12 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from entrypoint.model import Outcome
 from entrypoint.run.progress import Say
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job, to have it save
+
+
+@contextlib.contextmanager
+def ignoring(signums: Iterable[int]) -> Iterator[None]:
+    """Ignore these, and have what is started meanwhile ignore them from then on."""
+    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in signums}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 class Stopped(BaseException):
@@ -34,10 +46,11 @@ class Signals:
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Callable[[int, bool], None] | None = None
+        self._pass_on: Callable[[int], None] | None = None
 
     def watch(self) -> None:
-        """From now on nothing that may stop us is missed."""
-        for signum in _STOPS:
+        """From now on nothing that may stop us is missed, and nothing that is for the ranks ends us."""
+        for signum in (*_STOPS, *USERS):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, self._came)
 
@@ -59,12 +72,20 @@ class Signals:
         if self._stops:
             raise Stopped(self._stops[0])
 
-    def take(self, stop: Callable[[int, bool], None]) -> None:
-        """Have `stop` called in the running loop with each one's number, and whether it was not the first."""
-        self._loop, self._take = asyncio.get_running_loop(), stop
+    def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] | None = None) -> None:
+        """Have `stop` called in the running loop with each one's number, and whether it was not the first.
+
+        `pass_on` gets those that are for the ranks, which nobody needs while there are none.
+        """
+        self._loop, self._take, self._pass_on = asyncio.get_running_loop(), stop, pass_on
         self._loop.call_soon(self._give)  # what came while nobody was in charge
 
     def _came(self, signum: int, frame: object) -> None:
+        if signum in USERS:
+            if self._loop is not None and self._pass_on is not None:
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._pass_on, signum)
+            return
         self._stops.append(signum)
         if not self._held:
             self._held = True  # one is enough: what ends us writes our result

@@ -14,6 +14,7 @@ from entrypoint.errors import CantCreateError, ConfigError, OsError
 from entrypoint.model import Facts
 from entrypoint.run import names
 from entrypoint.run.process import mortal
+from entrypoint.run.signals import USERS, ignoring
 from entrypoint.secret import is_secret
 
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
@@ -55,14 +56,16 @@ class Sshd:
                 raise CantCreateError("cannot make /run/sshd, which sshd run by root needs", str(error), do) from None
         # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
         read_end, write_end = os.pipe()
-        process = await asyncio.create_subprocess_exec(
-            *mortal([program, "-D", "-e", "-f", str(config)]),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=write_end,
-            start_new_session=True,
-            env=environment,
-        )
+        # It and the daemons below it must outlive a signal that Slurm sends to every process; ranks get their own back.
+        with ignoring(USERS):
+            process = await asyncio.create_subprocess_exec(
+                *mortal([program, "-D", "-e", "-f", str(config)]),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=write_end,
+                start_new_session=True,
+                env=environment,
+            )
         os.close(write_end)
         sshd = cls(process, await _reader(read_end), port, heard)
         try:

@@ -15,6 +15,7 @@ worker -> leader   rank(event, rank, value, tail, why)          a rank started (
                    daemon(name, status, why)                    mpirun's daemon there ended
                    limit(reason)                                it could not start a process
                    failed(status, reason, program, stop)        it cannot go on (sshd died; stop: it was asked to)
+                   signal(name)  -> signal(name)                SIGUSR1 or SIGUSR2, for the ranks of every node
                    hurry()                                      a second signal: nobody waits for the grace to end
 leader -> worker   stop(grace)   <- stopped()                   end your ranks
                    let_go()                                     your ranks that failed may leave mpirun
@@ -157,6 +158,7 @@ def _variables(value: Any) -> dict[str, str]:
     return value
 
 
+_user_signal = _of("SIGUSR1", "SIGUSR2")
 _status, _failure, _tail = _whole(0, 255), _whole(1, 255), _list(_text(_LINE), _LINES)
 
 FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
@@ -186,6 +188,7 @@ FROM_WORKER: Mapping[str, Mapping[str, Check]] = {
     "limit": {"reason": _text()},
     "failed": {"status": _failure, "reason": _text(), "program": _truth, "stop": _truth},
     "hurry": {},
+    "signal": {"name": _user_signal},
     "stopped": {},
     "leaving": {},
 }
@@ -203,6 +206,7 @@ FROM_LEADER: Mapping[str, Mapping[str, Check]] = {
     "start": {"attempt": _whole(1, _RANKS)},
     "ping": {"number": _whole(0, 1 << 31)},
     "stacks": {},
+    "signal": {"name": _user_signal},
     "stop": {"grace": _number(0, _EVER)},
     "let_go": {},
     "release": {"status": _status, "reason": _text(), "program": _truth, "again": _truth},

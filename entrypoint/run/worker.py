@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from dataclasses import asdict, replace
 from functools import partial
@@ -123,6 +124,8 @@ class Worker(Node):
         elif kind == "ping":
             self.ranks.read()  # what a rank said before is on its way before this answer
             self._say_to_leader("pong", quiet=self.quiet(), number=message["number"])
+        elif kind == "signal":
+            self.pass_on(signal.Signals[message["name"]])
         elif kind == "stacks":
             self.background(self._show_stacks())
         elif kind == "stop":
@@ -216,6 +219,9 @@ class Worker(Node):
 
     def on_sshd_died(self, what: str) -> None:
         self.give_up(Outcome(OsError.status, what))
+
+    def on_user_signal(self, signum: int) -> None:
+        self._say_to_leader("signal", name=signal.Signals(signum).name)
 
     def on_signal(self, signum: int) -> None:
         if self.impatient.is_set():

@@ -345,3 +345,30 @@ def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
     assert job.ends(20) == {0: 0, 1: 0}, job.both()
     assert job.out() == "done\n" * 4
     os.close(held)
+
+
+@pytest.mark.parametrize(("launcher", "node"), [("mpirun", 1), ("plain", 0)])
+def test_sigusr1_reaches_every_rank_and_ends_nobody(cluster: Make, launcher: str, node: int) -> None:
+    """As Slurm sends it, to have a job save; to all nodes at once it is one signal. All of ours outlive it."""
+    job = cluster(2, slots=2 if launcher == "mpirun" else 1)
+    notes = 'note() { echo "$1 $NODE" >>notes; }'
+    program = f"{notes}; trap 'note usr1' USR1; trap 'note usr2; exit 0' USR2; note up; while :; do sleep 0.05; done"
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", "sh", "-c", program)
+    for rank in (1, 0):
+        job.start(rank, argv=argv)
+
+    def noted(what: str) -> bool:
+        path, each = job.folder / "notes", job.slots
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [lines.count(f"{what} {rank}") for rank in (0, 1)] == [each, each]
+
+    until(lambda: noted("up"), 30, "all up")
+    job.signal(node, signal.SIGUSR1)
+    until(lambda: noted("usr1"), 10, "SIGUSR1 everywhere")
+    assert "SIGUSR1: passed on to the ranks of every node" in job.err(0)
+    for rank in (0, 1):
+        job.signal(rank, signal.SIGUSR2)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert noted("usr1"), "once each"
+    assert noted("usr2")
+    assert job.err(0).count("SIGUSR2: passed on") == 1

@@ -31,7 +31,9 @@ print("free")
 
 
 @pytest.mark.parametrize(
-    ("how", "printed"), [("20", "True False\nfree\n"), ("0", "False True\n"), ("sweep", "")], ids=["", "named", "control"]
+    ("how", "printed"),
+    [("20", "True False\nfree\n"), ("0", "False True\n"), ("sweep", "")],
+    ids=["", "named", "control"],
 )
 def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", ENDS, HOLDS, how], capture_output=True, text=True, timeout=60)

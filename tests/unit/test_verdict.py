@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.model import Node, Outcome
-from entrypoint.verdict import End, Ends, Heard, follow, placement, without_rank
+from entrypoint.verdict import End, Ends, Heard, UserSignals, follow, placement, without_rank
 
 
 def end(status: int, what: str = "it") -> End:
@@ -72,6 +72,13 @@ def test_the_verdict_among_nodes(
     assert [ends.of_node(node, end(status), last) for node, status, last in heard] == waits
     found = ends.cause()
     assert (found and found.status) == cause
+
+
+def test_what_all_nodes_get_at_once_is_one_signal() -> None:
+    got = [(0, 0.0), (1, 0.1), (0, 0.2), (1, 0.3), (2, 0.3), (1, 1.3), (0, 9.0)]
+    signals = UserSignals()
+    assert [signals.is_new("SIGUSR1", *each) for each in got] == [True, False, True, False, False, True, True]
+    assert signals.is_new("SIGUSR2", 1, 9.0), "another one"
 
 
 LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")

@@ -34,6 +34,7 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
         ("refuse", {"what": "a", "seen": "b", "do": "c"}),
         ("stopped", {}),
         ("hurry", {}),
+        ("signal", {"name": "SIGUSR1"}),
         ("busy", {}),
     ],
 )
@@ -109,6 +110,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
     [
         ("release", {"status": 256, "reason": "", "program": False, "again": False}),
         ("stop", {"grace": -1}),
+        ("signal", {"name": "SIGKILL"}),
         ("stop", {"grace": "30"}),
         ("hello", {**HELLO, "env": {"A": 1}}),
         ("hello", {**HELLO, "env": {"A=": "s3cret"}}),
