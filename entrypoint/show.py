@@ -130,7 +130,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
         found = plan.roster.attendances[topology.me].interfaces
-        if len(found) > 1 and plan.roll_call != "none" and plan.roster.assumed and not spec.mpi.interface:
+        if len(found) > 1 and plan.roster.assumed and not spec.mpi.interface:
             words = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
             lines.append(f"network interface: from the roll call, {words}")
     lines += ["", "nodes"]

@@ -17,6 +17,7 @@ from entrypoint.run.process import mortal
 from entrypoint.run.signals import USERS, ignoring
 from entrypoint.secret import is_secret
 
+_BUSY = 0.2  # seconds after which an sshd that lets nobody in is asked again
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
@@ -68,10 +69,17 @@ class Sshd:
             )
         os.close(write_end)
         sshd = cls(process, await _reader(read_end), port, heard)
+        proven = False
         try:
             await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)
+            proven = True
         except asyncio.TimeoutError:
             raise sshd._failure("sshd does not answer", f"nothing on port {port} after {_UP:.0f}s") from None
+        finally:
+            if not proven:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await sshd.ended()
         return sshd
 
     async def _prove(self, address: str) -> None:
@@ -83,12 +91,24 @@ class Sshd:
             await self._reader
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
         ended.cancel()
-        reader, writer = await asyncio.open_connection(address, self._port)
-        self._probe = f" port {writer.get_extra_info('sockname')[1]}"
-        banner = await reader.readline()
-        writer.close()
+        while not (banner := await self._banner(address)):
+            # Others hold all its places; that one of them is free again sends no event.
+            await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
+
+    async def _banner(self, address: str) -> bytes:
+        """What a caller is greeted with; nothing where it is turned away."""
+        writer = None
+        try:
+            reader, writer = await asyncio.open_connection(address, self._port)
+            self._probe = f" port {writer.get_extra_info('sockname')[1]}"
+            return await reader.readline()
+        except (OSError, ValueError):
+            return b""
+        finally:
+            if writer is not None:
+                writer.close()
 
     async def _read(self) -> None:
         while line := await self._log.readline():
