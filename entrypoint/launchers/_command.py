@@ -32,7 +32,8 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
 
     Raises SpecError that names the launcher of ours that does it right.
     """
-    command, first = spec.command, spec.command[0].rpartition("/")[2]
+    command = spec.command or ("",)
+    first = command[0].rpartition("/")[2]
     ours = _LAUNCHERS.get(first)
     if _PYTHON.fullmatch(command[0]) and "-m" in command[:-1]:
         module = command[command.index("-m") + 1]
