@@ -83,6 +83,8 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             result.about(topology)
             if len(topology.nodes) > 1:
                 say.name = topology.this.label
+            if spec.prefix == "job":
+                say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
             outcome = result.end(execute(spec, facts, topology, signals, say))
     except Stopped as stop:
         outcome = stop.outcome

@@ -209,6 +209,9 @@ class JobSpec(_Section):
     """Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given."""
     log_dir: str | None = Field(None, json_schema_extra=_flag("--log-dir"))
     """Directory for logs that outlive the job; the platform's, else the run directory's name with `-log`."""
+    prefix: Literal["node", "job"] = Field("node")
+    """What our lines begin with: `[entrypoint worker-1]`, or with `job` the job's name and the host as well, for logs
+    that hold several jobs: `[entrypoint demo worker-1 HOST]`."""
     ssh: SshSpec = SshSpec()
     mpi: MpiSpec = MpiSpec()
     torch: TorchSpec = TorchSpec()

@@ -126,6 +126,14 @@ def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
     return [node.host for node in nodes if node.host not in used]
 
 
+def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
+    """Where a job that did well did: `all 2 nodes`, `worker-0` where only its end counts, or `all 3 workers`."""
+    counted = nodes if awaited is None else [nodes[rank] for rank in awaited]
+    if len(counted) == 1:
+        return counted[0].label
+    return f"all {len(counted)} {'nodes' if len(counted) == len(nodes) else 'workers'}"
+
+
 def count(number: int, what: str) -> str:
     """Such as `1 node`, `2 nodes`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

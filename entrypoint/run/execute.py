@@ -11,9 +11,10 @@ from entrypoint.model import Facts, Outcome, Plan, Topology
 from entrypoint.run import checks, hooks, keys, place, process
 from entrypoint.run.progress import Say
 from entrypoint.run.signals import Signals
+from entrypoint.run.speaker import Speaker
 
 
-def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, say: Say) -> Outcome:
+def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, say: Speaker) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
     become the program.
 
@@ -64,7 +65,7 @@ def _unfit(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say)
 
 
 async def _boot(
-    spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, attempt: int, signals: Signals, say: Say
+    spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, attempt: int, signals: Signals, say: Speaker
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader may have counted further than we."""
     # Imported here, since a worker needs no ssh client and a lone program needs neither.

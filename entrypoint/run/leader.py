@@ -23,7 +23,7 @@ from entrypoint.run.pulse import Pulse
 from entrypoint.run.resolve import resolve
 from entrypoint.run.rollcall import RollCall
 from entrypoint.run.session import Session
-from entrypoint.verdict import End, Ends, UserSignals, count, follow
+from entrypoint.verdict import End, Ends, UserSignals, count, everywhere, follow
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
@@ -264,6 +264,8 @@ class Leader(Node):
     def _node_ended(self, rank: int, end: End, last: bool) -> None:
         host = self.topology.nodes[rank].host
         reason = f"{end.reason} on {host}" if self._sessions() else end.reason
+        if end.status == 0 and self._sessions():
+            reason = f"{end.reason} on {everywhere(self.topology.nodes, self.draft.launch.awaited)}"
         end = replace(end, what=f"{end.what} on {host}", reason=reason)
         self._settle_in(self._ends.of_node(rank, end, last), end)
 

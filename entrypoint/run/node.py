@@ -22,9 +22,9 @@ from entrypoint.run.files import RunDir, make_folders
 from entrypoint.run.limits import Processes
 from entrypoint.run.memory import Memory
 from entrypoint.run.orphans import Reaper
-from entrypoint.run.progress import Say
 from entrypoint.run.ranks import Ranks
 from entrypoint.run.signals import Signals
+from entrypoint.run.speaker import Speaker
 from entrypoint.run.sshd import Sshd
 from entrypoint.verdict import End, Ends
 
@@ -65,7 +65,7 @@ class Node:
         unfit: Outcome | None,
         attempt: int,
         signals: Signals,
-        say: Say,
+        say: Speaker,
     ) -> None:
         self.spec, self.facts, self.draft, self.unfit, self.say = spec, facts, draft, unfit, say
         self.attempt = attempt  # the leader's count, once it has said it
@@ -236,7 +236,8 @@ class Node:
         self._plan = plan = build(self.spec, self.facts, self.topology, roster, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
-        self.run_dir.write("said", f"{time.monotonic():020.3f}\n", 0o600)
+        self.run_dir.write("said", f"{time.monotonic():020.3f}\n\n\n", 0o600)
+        self.say.follow(self.run_dir.path / "said")
         return plan
 
     async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
@@ -352,7 +353,7 @@ class Node:
         """Seconds since a rank of this node printed something, or since its programs were started."""
         try:
             # Not the file's own time: a clock may jump, and a file server has another one.
-            return time.monotonic() - float((self.run_dir.path / "said").read_bytes())
+            return time.monotonic() - float((self.run_dir.path / "said").read_bytes()[:20])
         except (OSError, ValueError):
             return 0.0
 

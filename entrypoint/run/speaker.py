@@ -6,10 +6,12 @@ so for the ranks and the terminal, too. What cannot be written is dropped, the o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
 from collections import deque
+from pathlib import Path
 
 from entrypoint.errors import CantCreateError
 from entrypoint.secret import scrubbed
@@ -64,6 +66,8 @@ class Speaker:
         self._bytes = 0  # of them
         self._lost = 0  # lines that could not be written, or were in the way of later ones
         self._torn = False  # the last one may be there in part
+        self._said = -1  # file that tells how programs' last line ended (stream.py)
+        self._heard = 0  # when that was written, as we read it last
         self._late = False  # it has been waited for in vain since the last time that nothing was left
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
@@ -80,6 +84,13 @@ class Speaker:
             self._changed.notify_all()
             if self._running() and not self._late:
                 self._late = not self._changed.wait_for(self._done, _PATIENCE)
+
+    def follow(self, said: Path) -> None:
+        """Begin on a new line from now on, where the last of a program's has no end, as that of a progress bar."""
+        with self._changed:
+            before, self._said = self._said, os.open(said, os.O_RDONLY | os.O_CLOEXEC)
+            if before >= 0:
+                os.close(before)
 
     def flush(self) -> None:
         """Return when all is written, or when that has taken too long."""
@@ -117,9 +128,10 @@ class Speaker:
     def _write_first(self) -> None:
         with self._changed:
             line, lost, self._lost = self._lines[0], self._lost, 0
+            cut = self._torn or self._cut()
         text = f"{self._prefix()} {count(lost, 'line')} could not be written here\n".encode() + line if lost else line
         try:
-            write_all(self._fd, b"\n" + text if self._torn else text)
+            write_all(self._fd, b"\n" + text if cut else text)
             lost, self._torn = 0, False
         except OSError:
             lost, self._torn = lost + 1, True
@@ -129,3 +141,12 @@ class Speaker:
             if not self._lines:
                 self._late = False
             self._changed.notify_all()
+
+    def _cut(self) -> bool:
+        """Whether a line of a program's is not ended where ours go, and nothing was said after it."""
+        with contextlib.suppress(OSError):
+            written = os.fstat(self._said).st_mtime_ns
+            if written != self._heard:
+                self._heard = written
+                return os.pread(self._said, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
+        return False

@@ -22,6 +22,8 @@ class Stream:
     ) -> None:
         self.source, self._label, self._tail, self._log = source, label, tail, log
         self._said = said  # file whose number tells when there was output
+        self._place = 20 + target  # of what is noted there of our last line
+        self._ended = True  # with a line end
         self._rest = b""  # a line that has not ended yet
         self.open = True
         self.waiting: list[bytes] = []  # each is written at once where that is possible
@@ -42,7 +44,7 @@ class Stream:
         self.open = bool(data)
         if data and self._said and time.monotonic() - Stream.spoke > 1:
             Stream.spoke = time.monotonic()
-            _note_time(self._said)
+            _note(self._said, b"%020.3f\n" % time.monotonic(), 0)
         self._tail += data
         del self._tail[:-_TAIL]
         if self._log is not None:
@@ -85,9 +87,17 @@ class Stream:
             except OSError:
                 self.waiting.clear()  # nobody reads it, or the disk is full: no reason to end the program
                 return
+            self._note_end(self.waiting[0][:sent].endswith(b"\n"))
             self.waiting[:1] = [left] if (left := self.waiting[0][sent:]) else []
             if self._blocks:
                 return  # until it has room again
+
+    def _note_end(self, ended: bool) -> None:
+        """Note whether the last thing that was passed on ended its line, for our words (speaker.py): first of both
+        streams, then of stderr."""
+        if self._said and not (ended and self._ended):
+            _note(self._said, (b"\n" if ended else b".") * (self._place - 20), 21)
+        self._ended = ended
 
     def take_rest(self) -> None:
         """Take all that is there now; what the program left running may hold the stream open, and go on."""
@@ -112,13 +122,15 @@ def _own(target: int) -> int:
     return -1
 
 
-def _note_time(file: str) -> None:
+def _note(file: str, data: bytes, place: int) -> None:
     try:
         fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, data, place)
+        finally:
+            os.close(fd)
     except OSError:
-        return  # nobody looks at it any more
-    write_all(fd, b"%020.3f\n" % time.monotonic())
-    os.close(fd)
+        return  # nobody looks at it any more, or the disk is full
 
 
 def write_all(target: int, data: bytes) -> None:

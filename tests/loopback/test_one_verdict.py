@@ -31,6 +31,8 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
     job = cluster(2)
     start(job, "[ $NODE = 0 ] || sleep 1.5; echo node $NODE is done")
     assert job.ends() == {0: 0, 1: 0}, job.both()
+    done = [line for rank in (0, 1) for line in job.err(rank).splitlines() if " done: " in line]
+    assert done == [f"[entrypoint worker-{rank}] done: sh exited with 0 on all 2 nodes" for rank in (0, 1)]
     assert [job.out(rank) for rank in range(2)] == ["node 0 is done\n", "node 1 is done\n"]
     assert spread(job) < 1
     assert job.survivors() == []

@@ -93,6 +93,36 @@ def test_no_stderr_at_all(bench: Bench) -> None:
     assert (done.returncode, done.stdout) == (7, b"")
 
 
+def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
+    """It begins on a new line where the program's has no end, once; what the program printed stays as it was."""
+    host = os.uname().nodename
+    ours = [
+        f"[entrypoint] last 1 line of rank 0 on {host}:",
+        "[entrypoint]   | 50%",
+        f"[entrypoint] rank 0 on {host} exited with 7; exit 7",
+    ]
+    separate, on_stdout, in_one, ended = bench.others(4)
+    started = [
+        separate.start("sh", "-c", "printf '\\r50%%' >&2; exit 7", slots=1),
+        on_stdout.start("sh", "-c", "printf 50%%; exit 7", slots=1),
+        in_one.popen(["sh", "-c", f"exec {' '.join(RUN[:-3])} --slots 1 -- sh -c 'printf 50%%; exit 7' 2>&1"]),
+        ended.start("sh", "-c", "printf 50%% >&2; echo >&2; exit 7", slots=1),
+    ]
+    assert [process.wait(30) for process in started] == [7] * 4
+    assert separate.err.split("\n")[-5:] == ["50%", *ours, ""]
+    assert on_stdout.out == "50%"
+    assert on_stdout.err.split("\n")[-4:] == [*ours, ""]
+    assert "" not in on_stdout.err.split("\n")[:-1]
+    assert in_one.out.split("\n")[-5:] == ["50%", *ours, ""]
+    assert ended.err.split("\n")[-5:] == ["50%", *ours, ""]
+
+
+def test_job_and_host_on_request(bench: Bench) -> None:
+    bench.run("sh", "-c", "exit 7", slots=1, flags=("--name", "demo"), ENTRYPOINT_PREFIX="job")
+    host = os.uname().nodename
+    assert bench.err.endswith(f"[entrypoint demo worker-0 {host}] rank 0 on {host} exited with 7; exit 7\n")
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # The speaker itself
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.model import Node, Outcome
-from entrypoint.verdict import End, Ends, Heard, UserSignals, follow, placement, without_rank
+from entrypoint.verdict import End, Ends, Heard, UserSignals, everywhere, follow, placement, without_rank
 
 
 def end(status: int, what: str = "it") -> End:
@@ -138,3 +138,10 @@ def test_only_a_job_whose_every_rank_ended_with_0_is_well(
 
 def test_the_rank_whose_end_was_not_heard_is_named() -> None:
     assert Heard(3, {0: "a", 2: "b", 1: "b"}, {0: 0}).not_heard() == "rank 1 on b"
+
+
+def test_where_a_job_did_well() -> None:
+    nodes = [Node(0, "a", 1), Node(1, "b", 1, index=1), Node(2, "c", 1, task="ps")]
+    assert everywhere(nodes, None) == "all 3 nodes"
+    assert everywhere(nodes, (0, 1)) == "all 2 workers"
+    assert everywhere(nodes, (1,)) == "worker-1"
