@@ -56,6 +56,10 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 	@scripts/build-image gpu
 	@scripts/build-image ascend
 
+.PHONY: wheel
+wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/images.md
+	@scripts/wheel
+
 .PHONY: bench-boot
 bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
 	@scripts/setup-engine && scripts/build-image gpu && scripts/bench-boot

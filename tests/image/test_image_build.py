@@ -64,7 +64,7 @@ def test_the_same_inputs_give_the_same_toolkit(image: str, tmp_path: Path) -> No
     """8.5 the toolkit built twice from the same inputs, without cache, is the same to the byte"""
     kind = "gpu" if "gpu" in image else "ascend"
     # A copy: somebody may be at work in the tree.
-    for name in (f"Dockerfile.{kind}", "pyproject.toml", "README.md", ".dockerignore"):
+    for name in (f"Dockerfile.{kind}", "pyproject.toml", "README.md", "LICENSE", ".dockerignore"):
         shutil.copy(TREE / name, tmp_path)
     for name in ("entrypoint", "templates", "scripts"):
         shutil.copytree(TREE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -20,7 +20,7 @@ def do_as_it_says(tree: Path) -> list[str]:
     """The files of the section, written into a copy of this tree."""
     for name in ("entrypoint", "templates", "tests", "docs", "examples"):
         shutil.copytree(TREE / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(TREE / name, tree)
     text = (TREE / "CONTRIBUTING.md").read_text()
     section = text[text.index("## Add an engine") :].split("\n## ")[0]
