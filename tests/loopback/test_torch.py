@@ -1,7 +1,8 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
 The quick tests have a module in the place of torch that starts processes as torch does. The others run the real one of
-the Python that ENTRYPOINT_TEST_TORCH_PYTHON names; what has to hold in the image is in tests/compose/test_torch.py.
+the Python that ENTRYPOINT_TEST_TORCH_PYTHON names (scripts/torch-python makes it); `make test` has one of each kind,
+`make test-engines` all. What has to hold in the image is in tests/compose/test_torch.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from tests.cluster import Cluster, free_port
 
 PYTHON = os.environ.get("ENTRYPOINT_TEST_TORCH_PYTHON", "")
 REAL = pytest.mark.skipif(not PYTHON, reason="ENTRYPOINT_TEST_TORCH_PYTHON names no Python with torch")
-LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
+SELDOM = pytest.mark.seldom
+LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", pytest.param("torchlaunch", marks=SELDOM)])
 Make = Callable[..., Cluster]
 
 
@@ -188,7 +190,7 @@ time.sleep(300)
 
 @REAL
 @LAUNCHERS
-@pytest.mark.parametrize("how", ["7", "137"])
+@pytest.mark.parametrize("how", ["7", pytest.param("137", marks=SELDOM)])
 def test_worker_0_shows_which_rank_failed_and_its_last_lines(cluster: Make, launcher: str, how: str) -> None:
     job = cluster(2, slots=2)
     (job.folder / "train.py").write_text(FAILS)
@@ -214,7 +216,7 @@ if "torch.distributed.run" in sys.orig_argv or "torch.distributed.launch" in sys
 
 @REAL
 @LAUNCHERS
-@pytest.mark.parametrize("fails", ["", "7"])
+@pytest.mark.parametrize("fails", ["", pytest.param("7", marks=SELDOM)])
 def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails: str) -> None:
     job = cluster(2, slots=1)
     (job.folder / "sitecustomize.py").write_text(LOWERED)
