@@ -373,9 +373,8 @@ def _become(program: list[str], cwd: str | None, outputs: dict[int, int], prctl:
         os.execvp(program[0], program)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
-        write_all(
-            2, f"cannot start {program[0]}: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape")
-        )
+        place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
+        write_all(2, f"cannot start {program[0]}: {place}{error.strerror}\n".encode("utf-8", "surrogateescape"))
     finally:
         os._exit(status)
 
