@@ -216,7 +216,7 @@ class Leader(Node):
             end = End(message["status"], message["what"], message["reason"], tuple(message["tail"]))
             self._node_ended(session.node.rank, end, message["last"])
         elif kind == "failed":
-            if message["stop"] and not self._begun:
+            if message["stop"] and not self._begun and self.attempt == 1:
                 return  # it leaves before the start, and is waited for again
             lost = message["status"] == RetryError.status and self._stood_still()
             words = lost or f"{host}: {message['reason']}"
@@ -304,8 +304,8 @@ class Leader(Node):
             session.send("signal", name=name)
 
     def on_signal(self, signum: int) -> None:
-        # Before the start it may come again, and the others wait for it.
-        self._leaves = not (self._begun or self.verdict.done())
+        # Before the first start it may come again, and the others wait for it.
+        self._leaves = not (self._begun or self.attempt > 1 or self.verdict.done())
         self.give_up(Outcome(128 + signum, process.ended("the job", 128 + signum)), stop=True)
 
     def on_leader(self, message: wire.Message) -> None:

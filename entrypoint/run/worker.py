@@ -227,7 +227,7 @@ class Worker(Node):
         if self.impatient.is_set():
             self._say_to_leader("hurry")
         outcome = Outcome(128 + signum, process.ended("this node", 128 + signum))
-        if self._called.is_set():
+        if self._called.is_set() or self.attempt > 1:  # a job that has run is stopped as a whole
             self.give_up(outcome, stop=True)
         else:  # it may come again, and the job has not started: nobody else ends
             self._tell_failure(outcome, stop=True)

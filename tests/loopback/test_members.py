@@ -115,6 +115,19 @@ def test_who_leaves_before_the_start_is_waited_for_again(cluster: Make) -> None:
     assert sorted(job.out(0).split()) == ["0", "1", "2", "up", "up", "up"]
 
 
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_stop_while_a_job_starts_again_is_everybody_s(cluster: Make, node: int) -> None:
+    job = cluster(3, slots=1)
+    words = (*RUN, "--launcher", "plain", "--restarts", "1", "--", "sh", "-c", "echo up; exec sleep 600")
+    for rank in range(3):
+        job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    until(lambda: all("up" in job.out(rank) for rank in range(3)), 20, "all up")
+    job.signal(2, signal.SIGKILL)
+    until(lambda: "waiting for 1 of 2 peers: node-2" in job.err(0), 20, "the second roll call")
+    job.signal(node, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143, 2: -9}, job.both()
+
+
 # -- a node that stands still
 
 
