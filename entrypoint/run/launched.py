@@ -7,6 +7,7 @@ Its status alone says little of that, or there is none.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,10 @@ from entrypoint.jobspec import JobSpec
 from entrypoint.model import Node, Outcome
 from entrypoint.run import process
 from entrypoint.run.progress import Say
+from entrypoint.secret import masked_words
 from entrypoint.verdict import End, Heard, placement, without_rank
 
+LINE = "line"  # file in the run directory: the words that run_mpi.sh has started mpirun with, each ended by NUL
 _ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
 _SETTLE = 0.8  # seconds for what nodes know of that, before every rank has started: more than they take to look
 _NO_LOGIN = 255  # ssh's own status; any other is that of what it started
@@ -41,10 +44,12 @@ class Launched:
     say: Say
     ranks: Heard = field(default_factory=lambda: Heard(0))
     lost: str = ""  # a daemon that failed, in words
+    shown: bool = False  # the line that mpirun was started with
 
     def start(self, rank: int, host: str) -> None:
         """A rank has started there."""
         self.ranks.placed[rank] = host
+        self.show_line()
         if len(self.ranks.placed) != self.ranks.asked:
             return
         self.say(words := placement(self.ranks.placed))
@@ -54,11 +59,20 @@ class Launched:
             do = "see that mpirun's options let it use the hostfile"
             self.decide(ConfigError.status, f"no rank runs on {', '.join(empty)} | {words} | {do}")
 
+    def show_line(self) -> None:
+        """Say once how mpirun was started, as run_mpi.sh wrote it down; a secret of it is not shown."""
+        file = self.run_dir / LINE
+        if not self.shown and file.is_file():
+            self.shown = True
+            words = file.read_bytes().decode(errors="replace").split("\0")[:-1]
+            self.say(f"started: {shlex.join(masked_words(words))}")
+
     async def watch(self) -> None:
         """mpirun that has not started every rank by the deadline waits for a daemon that will not come, or hangs."""
         limit = self.spec.timeouts.launch
         await asyncio.wait({self.verdict}, timeout=limit)
         if not self.ranks.all_started():
+            self.show_line()
             number = self.ranks.words() if self.ranks.placed else "no rank"
             do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
             do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
@@ -66,6 +80,7 @@ class Launched:
 
     async def ended(self, end: End) -> None:
         """mpirun has ended; what is known of the ranks says what that means."""
+        self.show_line()
         if self.failures or self.ranks.all_well() or (self.ranks.all_started() and end.status):
             self.settle(end)
         elif end.status:

@@ -126,6 +126,16 @@ def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
     assert bench.notes == ["1 a=b"]
 
 
+def test_the_line_is_logged_once_without_secrets(bench: Bench) -> None:
+    env = {"OPENMPI_X_ARGS": "-x A=1 -x API_TOKEN=planted-planted"}
+    assert bench.run("sh", "-c", "exit 3", "a b", slots=2, **env) == 3, bench.err
+    (said,) = [text for text in bench.err.splitlines() if "] started: " in text]
+    assert said.startswith("[entrypoint] started: mpirun -np 2 -hostfile ")
+    assert said.endswith("rank sh -c 'exit 3' 'a b'")
+    assert "-x A=1 -x 'API_TOKEN=(not shown)'" in said
+    assert "planted" not in bench.err
+
+
 def test_mpirun_is_given_no_secret_and_nothing_of_the_boot(bench: Bench) -> None:
     assert bench.run("prog", FAKE_EXIT="3", ENTRYPOINT_SECRET=SECRET) == 3
     called = bench.record()

@@ -295,6 +295,13 @@ def test_a_program_is_needed(bench: Bench) -> None:
     assert done.stderr == f"torchrun.sh: {say}\n"
 
 
+def test_the_program_by_variables(bench: Bench) -> None:
+    """As the scripts of ModelArts' documents have it."""
+    named = {"PYTHON_SCRIPT": "a b.py", "PYTHON_ARGS": "--epochs  5 $HOME *"}
+    assert bench.run(bare=True, **named).program == ["a b.py", "--epochs", "5", "$$HOME", "*"]
+    assert bench.run("other.py", **named).program == ["other.py"]
+
+
 def test_console_lines_name_node_and_rank(bench: Bench) -> None:
     name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
     assert bench.run(NODE_RANK="1").env[name] == "[worker-1 rank ${rank}] "

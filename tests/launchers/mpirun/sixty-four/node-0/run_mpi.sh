@@ -100,4 +100,7 @@ for word in "$@"; do
 done
 # Every rank starts through this node's own wrapper; the program's words are passed as they are.
 # shellcheck disable=SC2016
-exec "${line[@]}" -x ENTRYPOINT_KEEP sh -c '. "$ENTRYPOINT_RUN_DIR/rank.sh"' rank "${words[@]}"
+line+=(-x ENTRYPOINT_KEEP sh -c '. "$ENTRYPOINT_RUN_DIR/rank.sh"' rank "${words[@]}")
+# The entrypoint logs it, without secrets.
+(umask 077 && printf '%s\0' "${line[@]}" >/tmp/entrypoint-1000-36666/line) || true
+exec "${line[@]}"

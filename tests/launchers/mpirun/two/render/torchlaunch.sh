@@ -21,6 +21,11 @@ whole() { # variable that is to hold a whole number; 08 is 8
 
 stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this
 unset ENTRYPOINT_STAGE
+# As scripts of ModelArts' documents name the program.
+if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
+  read -r -d '' -a words <<<"${PYTHON_ARGS:-}" || true
+  set -- "$PYTHON_SCRIPT" "${words[@]}"
+fi
 
 # What this was rendered with beside settings.
 # shellcheck disable=SC2016
