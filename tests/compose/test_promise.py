@@ -39,8 +39,6 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
         assert len(sessions) == 1, host
         expected = {"lock", "ranks", "program-ranks", "said", "attend", "attend.sock"}
         assert set(modes) - sessions == expected | ({"line"} if host == "worker-0" else set()), host
-            host
-        )
     leader = plans["worker-0"]
     find = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in 'mpirun '*) echo $p; esac; done"
     mpirun = docker("exec", containers["worker-0"], "sh", "-c", find).split()[0]

@@ -71,6 +71,21 @@ def test_a_worker_that_is_killed_stops_the_job_with_75(cluster: Make) -> None:
     assert max(job.ended_at.values()) - killed < 5
 
 
+def test_a_loss_is_told_at_once_and_when_all_are_stopped_already(cluster: Make) -> None:
+    """As compose stops every container when one is killed."""
+    job = cluster(2)
+    job.start_all("sh", "-c", SAVES)
+    all_up(job)
+    job.signal(0, signal.SIGTERM)
+    until(lambda: "SIGTERM: stopping" in job.err(0), 5, "the stop")
+    job.signal(1, signal.SIGKILL)
+    assert job.ends() == {0: 143, 1: -9}, job.both()
+    lines = job.err(0).splitlines()
+    (told,) = [line for line in lines if "] node-1 is lost: " in line]
+    assert lines.index(told) < len(lines) - 1
+    assert lines[-1].endswith("; exit 143")
+
+
 def test_workers_leave_with_75_when_the_leader_is_killed(cluster: Make) -> None:
     job = cluster(3)
     job.start_all("sh", "-c", SAVES)
