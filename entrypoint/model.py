@@ -218,6 +218,7 @@ class Launch:
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()  # to be there before a program starts
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
+    each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
     needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
     wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
     keeps_ranks: bool = False  # its program starts each rank through rank.sh: which one failed is why the program did

@@ -119,7 +119,7 @@ def build(
     if any(map(_CHOSEN.match, (*facts.env, *facts.mpi_params))):
         given.add("MY_MPI_BTL_TCP_IF")
     programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
-    launch = replace(launch, programs=programs)
+    launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
     roll_call, alone = _roll_call(spec, facts, topology, launch)
     env = _effective(_env(spec, topology, roster, launch, leader_env), facts.env)
     files = list(launch.files)

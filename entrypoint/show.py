@@ -52,6 +52,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "workdir": plan.workdir,
         "run_dir": topology.run_dir,
         "env": [_variable(var) for var in plan.env],
+        "env_of_each_rank": [_variable(var) for var in launch.each_rank],
         "files": [
             {"name": file.name, "mode": f"{file.mode:04o}", "origin": file.origin, "secret": file.secret}
             | ({} if file.secret or not file.text else {"text": file.text})
@@ -143,6 +144,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     lines += [f"  {shlex.join(program.argv)}{_more(program)}" for program in launch.programs]
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += _variables(plan.env)
+    lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.each_rank]
     for program in launch.programs:
         if program.env:
             lines += ["", f"environment of {program.label or 'the command'} alone", *_variables(program.env)]

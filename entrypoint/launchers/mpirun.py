@@ -13,6 +13,17 @@ from entrypoint.render import render
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
+# As run/keeper.py gives them, unless the user has.
+_EACH_RANK = tuple(
+    EnvVar(name, f"$OMPI_COMM_WORLD_{theirs}", "each rank's own, from mpirun", default=True)
+    for name, theirs in (
+        ("RANK", "RANK"),
+        ("WORLD_SIZE", "SIZE"),
+        ("LOCAL_RANK", "LOCAL_RANK"),
+        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
+    )
+)
+
 
 def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
@@ -21,7 +32,12 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     needs = _needs(roster.attendances[topology.me].mpi) if many else ()
     if not topology.is_leader:
         return Launch(
-            needs_ssh=many, wraps_ranks=True, needs=needs, ranks=ranks(spec, roster), rank_env=_place(spec, topology)
+            needs_ssh=many,
+            wraps_ranks=True,
+            needs=needs,
+            ranks=ranks(spec, roster),
+            rank_env=_place(spec, topology),
+            each_rank=_EACH_RANK,
         )
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
@@ -37,6 +53,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
         needs=needs,
         ranks=ranks(spec, roster),
         rank_env=_place(spec, topology),
+        each_rank=_EACH_RANK,
     )
 
 

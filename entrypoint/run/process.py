@@ -235,6 +235,11 @@ def has_ended(pid: int) -> bool:
     return _state(pid)[0] in "ZX"
 
 
+def is_gone(pid: int) -> bool:
+    """Whether there is no such process any more, and nobody has to wait for it."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 def is_below(pid: int, top: int) -> bool:
     """Whether this process descends from `top`."""
     while pid and pid != top:

@@ -39,6 +39,7 @@ class Ranks:
         self._report = report
         self._pipe = run_dir.pipe(pipe)
         self._ranks: dict[int, _Rank] = {}  # those whose wrapper is there
+        self._brief: dict[int, int] = {}  # rank -> pid, of those whose wrapper was gone before it could be looked at
         self._buffer = b""
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
@@ -60,6 +61,11 @@ class Ranks:
             known = self._ranks.get(rank)
         if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
             self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank)))
+        elif event == "start" and known is None and process.is_gone(value):
+            self._brief[rank] = value  # believed with its end, which a wrapper tells before it goes
+            return
+        elif event == "end" and known is None and rank in self._brief:
+            self._report("start", rank, self._brief.pop(rank))
         elif event == "end" and known and not known.ended:
             known.ended = True
         elif event == "done" and known and known.ended:

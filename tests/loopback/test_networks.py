@@ -16,7 +16,8 @@ import pytest
 from tests.cluster import Cluster
 
 Make = Callable[..., Cluster]
-SUM = "from mpi4py import MPI; print('sum', MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
+# In one write, since two ranks' pieces may mix on their way.
+SUM = "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
 SHOW = 'echo "node $NODE: nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME"'
 
 

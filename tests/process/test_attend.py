@@ -26,9 +26,9 @@ def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
         await attendant.open(run_dir)
         with socket.socket(socket.AF_UNIX) as leader:
             leader.connect(str(run_dir.path / "attend.sock"))
-            leader.sendall(wire.pack("start"))
+            leader.sendall(wire.pack("start", attempt=1))
             await asyncio.wait_for(first.wait(), 5)
-            leader.sendall(wire.pack("release", status=0, reason=""))
+            leader.sendall(wire.pack("release", status=0, reason="", program=False, again=False))
         attendant.send("stopped")  # nobody is there any more, and the result is not read yet
         await asyncio.wait_for(lost.wait(), 5)
         attendant.close()

@@ -70,6 +70,20 @@ def test_what_is_no_keeper_s_line_changes_nothing(junk: bytes, tmp_path: Path) -
     ]
 
 
+def test_a_rank_may_be_gone_before_it_is_heard_of(tmp_path: Path) -> None:
+    """On a busy machine `true` was never believed to have started, and the job was 78."""
+
+    def work(pipe: Path, pid: int) -> None:
+        brief = subprocess.Popen(["true"])
+        brief.wait()
+        with open(pipe, "wb", buffering=0) as told:
+            told.write(b"\nstart 3 %d\n\nend 3 0\n\ndone 3 0\n\nend 3 0\n" % brief.pid)
+            told.write(b"\nstart 0 %d\n" % pid)  # the control: this one runs
+
+    got = heard(tmp_path, work, reports=3)
+    assert [(event, rank) for event, rank, _ in got[:3]] == [("start", 3), ("end", 3), ("start", 0)]
+
+
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
     """Nothing ever said that it was gone, and the node waited for ever."""
     program = ["sh", "-c", "kill -KILL $PPID; exec sleep 600"]

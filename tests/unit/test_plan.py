@@ -532,3 +532,11 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], ref
     if error:
         assert str(error).startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
     assert planning.no_ipv4(here, Launch()) is None
+
+
+def test_what_plan_says_of_each_rank_is_what_its_keeper_gives() -> None:
+    from entrypoint.launchers import mpirun
+    from entrypoint.run import keeper
+
+    listed = [(variable.name, variable.value) for variable in mpirun._EACH_RANK]
+    assert listed == [(name, f"${theirs}") for name, theirs in keeper._OF_TORCH]
