@@ -14,8 +14,9 @@ from tests.containers import Compose, ModelArts, docker
 
 
 def pytest_configure() -> None:
-    """A shell has what it starts in its background ignore Ctrl-C, and what a test starts would ignore it too."""
-    for signum, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    """A shell has what it starts in its background ignore Ctrl-C, nohup SIGHUP; what a test starts would ignore it too."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    for signum, default in defaults.items():
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
 

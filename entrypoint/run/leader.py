@@ -165,9 +165,10 @@ class Leader(Node):
             f"nothing heard of it for {quiet:.0f}s" if silent else f"its session ended, last word {quiet:.1f}s before"
         )
         lost = f"{session.node.host} is lost: {session.why or seen}"
+        reason = lost if session.why else self._stood_still() or lost
         if not self._said[session.node.rank, "leaving"].is_set():
-            self.say(lost)  # now, since the last line comes after the grace, and whoever watches may stop all meanwhile
-        self.decide(RetryError.status, lost if session.why else self._stood_still() or lost)
+            self.say(reason)  # now: the last line comes after the grace, and whoever watches may stop all meanwhile
+        self.decide(RetryError.status, reason)
 
     def _stood_still(self) -> str:
         seconds = self._pulse.stood_still()

@@ -55,8 +55,10 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
     assert {status: process.wait(30) for status, process in started.items()} == {status: status for status in statuses}
     assert {benches[status].out for status in statuses} == {""}
-    assert benches[7].err == "[entrypoint] mpirun exited with 7; exit 7\n"
-    assert benches[137].err == "[entrypoint] mpirun was ended by SIGKILL (137); exit 137\n"
+    said = {status: benches[status].err.splitlines() for status in (7, 137)}
+    assert all(lines[0].startswith("[entrypoint] started: mpirun -np 2 ") for lines in said.values())
+    assert said[7][1:] == ["[entrypoint] mpirun exited with 7; exit 7"]
+    assert said[137][1:] == ["[entrypoint] mpirun was ended by SIGKILL (137); exit 137"]
 
 
 @pytest.mark.parametrize(
