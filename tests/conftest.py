@@ -14,9 +14,9 @@ from tests.containers import Compose, ModelArts, docker
 
 
 def pytest_configure() -> None:
-    """A shell has what it starts in its background ignore Ctrl-C, nohup SIGHUP; what a test starts would ignore it too."""
-    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
-    for signum, default in defaults.items():
+    """A shell has what it starts in its background ignore Ctrl-C, nohup SIGHUP, and what a test starts would, too."""
+    for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
 

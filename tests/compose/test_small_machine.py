@@ -53,7 +53,7 @@ def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
     ends = {name: (*process.communicate(timeout=60), process.returncode) for name, process in started.items()}
     for name, (_, status, ranks, line) in CASES.items():
         out, err, ended = ends[name]
-        before = [words for words in err.splitlines() if re.match(r"\[entrypoint\] (?!\d+ ranks on )", words)]
+        before = [words for words in err.splitlines() if re.match(r"\[entrypoint\] (?!\d+ ranks on |started: )", words)]
         assert (ended, out.count("ran\n")) == (status, ranks), f"{name}: {err}"
         # There is no room for the result either, which is said as well.
         before = [words for words in before if not words.startswith("[entrypoint] the result cannot be written | ")]
