@@ -85,7 +85,13 @@ def results(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in re.findall(r"result (\{.*\})$", logs(name), re.M)]
 
 
-@pytest.mark.parametrize("way", ["torchrun c10d", "torchrun static", "torchlaunch"])
+SELDOM = pytest.mark.seldom
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["torchrun c10d", pytest.param("torchrun static", marks=SELDOM), pytest.param("torchlaunch", marks=SELDOM)],
+)
 def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], network: str, way: str) -> None:
     script, _, backend = way.partition(" ")
     start(plain, scripts, names, network, f"{script}.sh", **({"RDZV_BACKEND": backend} if backend else {}))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,12 +14,7 @@ MISSING = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = [item for item in items if "loopback" in item.nodeid]
-    seldom = [] if "TRY_ENGINES" in os.environ else [item for item in here if item.get_closest_marker("seldom")]
-    if seldom:
-        config.hook.pytest_deselected(items=seldom)
-        items[:] = [item for item in items if item not in seldom]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if MISSING:
         for item in items:
             if "loopback" in item.nodeid:
