@@ -1,11 +1,11 @@
 """When a peer that says nothing is lost. No clock runs here: every time is given, in seconds on one that is not set.
 
-A peer speaks every third of the heartbeat limit, so what was heard of it last may be that much older than its silence.
+A peer speaks every fifth of the heartbeat limit, so what was heard of it last may be that much older than its silence.
 """
 
 from __future__ import annotations
 
-_BEATS = 3  # in one limit
+_BEATS = 5  # in one limit: a node that is cut off is lost within six fifths of it
 
 
 def interval(limit: float) -> float:

@@ -17,8 +17,7 @@ Run as a file, alone and isolated, once for each rank and each program of a node
     --label    begin every line that the program prints with this; `${rank}` in it is the MPI rank, or the number
     --log      file that gets what the program prints, too
 
-Its status is the program's, 128+n where signal n ended it, 126 or 127 where it could not be started. It starts in a few
-milliseconds, so it imports what is built in and little else.
+Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from entrypoint.run.stream import Stream, write_all
 if False:  # for type checkers alone: it takes long to import
     from collections.abc import Callable, Iterable
 
-_BY_ITSELF = 2.0  # seconds for what the program leaves running to end by itself, as `tee` does when its input ends
+_BY_ITSELF = 0.5  # seconds without output for what the program leaves to end by itself, as `tee` does with its input
 _STUCK = 5.0  # seconds after a failure in which nobody takes any output: then it is dropped
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TERM, _KILL = 15, 9
@@ -271,8 +270,10 @@ class Kept:
 
     def linger(self, grace: float) -> None:
         """Stay for what the program left running, and end it where it stays too long."""
-        limit, signals = time.monotonic() + _BY_ITSELF, [_TERM, _KILL]
+        limit, last, signals = time.monotonic() + _BY_ITSELF, time.monotonic() + grace, [_TERM, _KILL]
         while not self._alone or self.passes_on():
+            if signals[1:]:
+                limit = max(limit, min(Stream.took + _BY_ITSELF, last))
             if time.monotonic() >= limit:
                 if self._alone or not signals:
                     break  # who holds the stream now is nothing of this program's

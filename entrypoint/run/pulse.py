@@ -1,4 +1,4 @@
-"""The leader's heartbeat: a word to every worker each third of the limit, and who says nothing itself is lost."""
+"""The leader's heartbeat: a word to every worker each fifth of the limit, and who says nothing itself is lost."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ class Stream:
         self.target, self._blocks = (target, True) if own < 0 else (own, False)
         os.set_blocking(source, False)
 
+    took = 0.0  # when any of them last had something, by time.monotonic()
     spoke = 0.0  # when any of them last told the entrypoint that there was output, by time.monotonic()
 
     def read(self) -> int:
@@ -42,6 +43,8 @@ class Stream:
         except OSError:
             data = b""  # a terminal that nobody holds any more
         self.open = bool(data)
+        if data:
+            Stream.took = time.monotonic()
         if data and self._said and time.monotonic() - Stream.spoke > 1:
             Stream.spoke = time.monotonic()
             _note(self._said, b"%020.3f\n" % time.monotonic(), 0)

@@ -90,7 +90,7 @@ class Worker(Node):
             self._waiting.update(self.topology.leader.host, "someone called, not with this job's keys: another secret?")
 
     async def _keep_lease(self) -> None:
-        """The leader speaks every third of the lease; nothing of it for longer than that allows: it is gone."""
+        """The leader speaks every fifth of the lease; nothing of it for longer than that allows: it is gone."""
         while not self.verdict.done():
             now = time.monotonic()
             due = now + min(heartbeat.interval(self._lease), max(0.1, self._heard + self._patience() - now))

@@ -35,7 +35,7 @@ def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> No
 
 def named_once(job: Job, launcher: str, status: int) -> None:
     """What failed is in every node's last line, its last 20 lines are in worker-0's log alone."""
-    who = "rank 2 on worker-2" if launcher == "mpirun" else f"{launcher}"
+    who = "rank 2 on worker-2" if launcher == "mpirun" else "rank 2 "
     for host in HOSTS:
         line = job.last_line(host)
         assert who in line, job.logs()
@@ -46,9 +46,8 @@ def named_once(job: Job, launcher: str, status: int) -> None:
     assert "last 20 lines of " in job.log("worker-0")
     shown = re.findall(r"\[entrypoint worker-0\]   \| (.*)", log)
     assert len(shown) == 20, log
-    if launcher == "mpirun":
-        assert shown[:-1] == [f"line {number}" for number in range(12, 31)], log
-        assert shown[-1].startswith("worker-2 fails at "), log
+    assert shown[:-1] == [f"line {number}" for number in range(12, 31)], log
+    assert shown[-1].startswith("worker-2 fails at "), log
 
 
 @BOTH

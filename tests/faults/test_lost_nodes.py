@@ -82,10 +82,10 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     assert set(job.ends(hosts=survivors(lost)).values()) == {75}, job.logs()
     all_say(job, f"{lost} is lost: nothing heard of it for ", survivors(lost))
     job.within(3 + 5, job.took(fault, survivors(lost)))
-    # Whoever was away, finds that out as soon as it is back.
+    # Whoever was away, finds that out as soon as it is back; worker-0 says that it was itself away.
     back = job.resume(lost)
     assert job.ends()[lost] == 75, job.logs()
-    all_say(job, " is lost: ", [lost])
+    all_say(job, "worker-0 stood still for " if lost == "worker-0" else " is lost: ", [lost])
     assert job.took(back, [lost]) < 5
 
 

@@ -14,8 +14,8 @@ def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float) -> No
     assert oldest + limit <= heartbeat.patience(limit)
 
 
-def test_fifteen_seconds_mean_fifteen_to_twenty() -> None:
-    assert (heartbeat.interval(15.0), heartbeat.patience(15.0)) == (5.0, 20.0)
+def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
+    assert (heartbeat.interval(15.0), heartbeat.patience(15.0)) == (3.0, 18.0)
 
 
 @pytest.mark.parametrize(
