@@ -47,12 +47,24 @@ class Ranks:
 
     def read(self) -> None:
         """Hear what lies in the pipe."""
+        for _ in range(16):  # who is gone has said all that it could, and that is in the pipe
+            if not self._take() or not self._brief:
+                break
+        for rank, pid in list(self._brief.items()):
+            del self._brief[rank]
+            self._report("start", rank, pid)
+            self._report("end", rank, 128 + signal.SIGKILL)
+
+    def _take(self) -> bool:
+        data = b""
         with contextlib.suppress(BlockingIOError):
-            self._buffer += os.read(self._pipe, 65536)
+            data = os.read(self._pipe, 65536)
+        self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
         self._buffer = rest[:_LINE]  # a wrapper's line is written whole, after a line end
         for event, rank, value in filter(None, map(_understood, lines)):
             self._heard(event, rank, value)
+        return bool(data)
 
     def _heard(self, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
@@ -62,7 +74,7 @@ class Ranks:
         if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
             self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank)))
         elif event == "start" and known is None and process.is_gone(value):
-            self._brief[rank] = value  # believed with its end, which a wrapper tells before it goes
+            self._brief[rank] = value  # its end is told, too, unless it was killed
             return
         elif event == "end" and known is None and rank in self._brief:
             self._report("start", rank, self._brief.pop(rank))

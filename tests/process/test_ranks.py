@@ -82,6 +82,21 @@ def test_a_rank_may_be_gone_before_it_is_heard_of(tmp_path: Path) -> None:
 
     got = heard(tmp_path, work, reports=3)
     assert [(event, rank) for event, rank, _ in got[:3]] == [("start", 3), ("end", 3), ("start", 0)]
+    assert got[1] == ("end", 3, 0)
+
+
+def test_a_rank_may_be_killed_before_it_is_heard_of(tmp_path: Path) -> None:
+    def work(pipe: Path, pid: int) -> None:
+        brief = subprocess.Popen(["true"])
+        brief.wait()
+        with open(pipe, "wb", buffering=0) as told:
+            told.write(b"\nstart 3 %d\n" % brief.pid)
+
+    got = heard(tmp_path, work, reports=2)
+    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got[:2]] == [
+        ("start", 3, 0),
+        ("end", 3, 137),
+    ]
 
 
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
