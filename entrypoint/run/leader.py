@@ -51,6 +51,7 @@ class Leader(Node):
         )
         self._quiet: dict[int, float] = {}  # node -> seconds since it printed, as it said last
         self._said: defaultdict[tuple[int, str], asyncio.Event] = defaultdict(asyncio.Event)
+        self._released = False
         self._name = secrets.token_hex(8)  # another leader with our keys has another
         self._pulse = Pulse(self.spec.timeouts.lease, self._sessions)
         self._user_signals = UserSignals()
@@ -166,7 +167,7 @@ class Leader(Node):
         )
         lost = f"{session.node.host} is lost: {session.why or seen}"
         reason = lost if session.why else self._stood_still() or lost
-        if not self._said[session.node.rank, "leaving"].is_set():
+        if not self._released:
             self.say(reason)  # now: the last line comes after the grace, and whoever watches may stop all meanwhile
         self.decide(RetryError.status, reason)
 
@@ -350,6 +351,7 @@ class Leader(Node):
             if ends:
                 await asyncio.wait(ends, timeout=_PASS_ON)
         outcome = follow(outcome, self.attempt, self.spec.restarts, self.stop)
+        self._released = True  # who leaves from now on is not lost
         for session in self._sessions().values():
             session.send("release", **asdict(outcome))
         # Heard, and not only sent: what a dying connection still holds may be dropped.
