@@ -246,6 +246,11 @@ class Node:
             cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
             self.prepare(replace(roster, cards=cards), leader_env)
         ourselves.show(ourselves.STARTED)
+        # All of them first: one may have ended before the next is started, and is not the last.
+        for number, program in enumerate(self._plan.launch.programs):
+            self._running[number] = program.label or (
+                program.argv[0] if self._plan.launcher == "plain" else self._plan.launcher
+            )
         for number, _ in enumerate(self._plan.launch.programs):
             if self.verdict.done():
                 return
@@ -256,7 +261,6 @@ class Node:
         argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
         if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
             argv = kept(program, number, self.spec, self.facts, self.topology)
-        self._running[number] = program.label or (program.argv[0] if plan.launcher == "plain" else plan.launcher)
         unread = None if plan.launch.wraps_ranks else process.cannot_read(self.spec.command, plan.workdir)
         if refused := unread or checks.program(self.facts, plan, program):
             self._ended(number, refused.status, refused.reason)
