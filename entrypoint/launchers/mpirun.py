@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from entrypoint import interfaces
 from entrypoint.fields import Given, given
@@ -29,31 +30,26 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
     refuse_launcher(spec, "mpirun")
     many = len(topology.nodes) > 1
-    needs = _needs(roster.attendances[topology.me].mpi) if many else ()
+    launch = Launch(
+        needs_ssh=many,
+        wraps_ranks=True,
+        needs=_needs(roster.attendances[topology.me].mpi) if many else (),
+        ranks=ranks(spec, roster),
+        rank_env=_place(spec, topology),
+        each_rank=_EACH_RANK,
+    )
     if not topology.is_leader:
-        return Launch(
-            needs_ssh=many,
-            wraps_ranks=True,
-            needs=needs,
-            ranks=ranks(spec, roster),
-            rank_env=_place(spec, topology),
-            each_rank=_EACH_RANK,
-        )
+        return launch
     slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
     script = File("run_mpi.sh", script_text(spec, topology, roster), "mpirun/run_mpi.sh.j2", mode=0o700)
     agent = File("agent", render("mpirun/agent.sh.j2", {"run_dir": topology.run_dir}), "mpirun/agent.sh.j2", mode=0o600)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
-    return Launch(
+    return replace(
+        launch,
         programs=(Program(argv, _settings(spec, topology, roster)),),
         files=(hostfile, script, *([agent] if many else [])),
-        needs_ssh=many,
-        wraps_ranks=True,
-        needs=needs,
-        ranks=ranks(spec, roster),
-        rank_env=_place(spec, topology),
-        each_rank=_EACH_RANK,
     )
 
 

@@ -149,7 +149,7 @@ def make_folders(paths: Iterable[str]) -> None:
     Raises CantCreateError when one can't be made, ConfigError when others could have put it where it is, as in /tmp.
     """
     for path in map(Path, paths):
-        with explained(path):
+        with explained(path, "ENTRYPOINT_LOG_DIR"):
             path.mkdir(parents=True, exist_ok=True)
             found, around = os.lstat(path), os.stat(path.parent)
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
@@ -161,7 +161,7 @@ def make_folders(paths: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]:
     """Turn what the system says into an error that says what to do."""
     try:
         yield
@@ -169,5 +169,5 @@ def explained(path: Path) -> Iterator[None]:
         raise CantCreateError(
             f"cannot write {path}",
             error.strerror or str(error),
-            "make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+            f"make room, or set {setting} to a writable place",
         ) from error

@@ -40,20 +40,17 @@ _BY_ITSELF = 0.5  # seconds without output for what the program leaves to end by
 _STUCK = 5.0  # seconds after a failure in which nobody takes any output: then it is dropped
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TERM, _KILL = 15, 9
-_ENXIO = 6
 _OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
-_EAGAIN = 11  # a limit on processes
+_ENXIO, _EAGAIN = 6, 11  # nobody reads a pipe; a limit on processes
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
 )  # fmt: skip
 
-
 # What our sshd, ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
 _OF_LOGINS = (
     "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
-
 
 # What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
 _OF_TORCH = (
@@ -100,15 +97,16 @@ def main(argv: list[str]) -> int:
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+    # A signal that comes before the program is there waits for it: it must not end this process without a word.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
     pipe.tell("start", os.getpid())
-    tail = bytearray()
-    kept = None
+    tail, kept = bytearray(), None
     try:
         if python_set_locale():
             del os.environ["LC_CTYPE"]
         if "--env" in options:
             _load(options["--env"])
-        kept = _start(program, options, tail, pipe.fd)
+        kept = _start(program, options, tail, pipe.fd, mask)
         status = kept.end()
     except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
@@ -172,11 +170,10 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int) -> Kept:
+def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int, mask: set[int]) -> Kept:
     label = os.fsencode(options["--label"])
-    log = None
-    if "--log" in options:
-        log = os.open(options["--log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    log = os.open(options["--log"], how, 0o640) if "--log" in options else None
     one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
@@ -188,11 +185,13 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: i
         prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the program leaves running stays below this process
     child = os.fork()
     if child == 0:
-        _become(program, options.get("--cwd"), {fd: pipes[to][1] for fd, to in passed.items()}, prctl)
-    # Not before the fork: a signal that comes now ends both, and none can be taken by this process alone.
+        _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, prctl, mask)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for signum in (*_IGNORED, _signal.SIGCHLD):
         _signal.signal(signum, _nothing)
+    for signum in _signal.sigpending():
+        os.kill(child, signum)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
@@ -357,14 +356,15 @@ def _below(pid: int) -> list[int]:
     return found[1:]
 
 
-def _become(program: list[str], cwd: str | None, outputs: dict[int, int], prctl: Callable[..., int]) -> None:
+def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[..., int], mask: set[int]) -> None:
     status = 126
     try:
         prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)  # whoever kills this process can't leave the program behind
-        for fd, pipe in outputs.items():
+        for fd, pipe in fds.items():
             os.dup2(pipe, fd)
         for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
             _signal.signal(signum, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
         if cwd:
             os.chdir(cwd)
         if (file := script(program)) and not os.access(file, os.R_OK):

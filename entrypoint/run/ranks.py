@@ -22,6 +22,7 @@ Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and 
 _LINE = 64  # bytes; a wrapper's line is shorter
 _LARGEST = {b"start": 1 << 22, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), a status, nothing
 _RANKS = 1 << 20
+_TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 
 
 @dataclass
@@ -47,8 +48,8 @@ class Ranks:
 
     def read(self) -> None:
         """Hear what lies in the pipe."""
-        for _ in range(16):  # who is gone has said all that it could, and that is in the pipe
-            if not self._take() or not self._brief:
+        for _ in range(_TAKES):  # who is gone has said all that it could, and that is in the pipe
+            if not self._take():
                 break
         for rank, pid in list(self._brief.items()):
             del self._brief[rank]
@@ -69,10 +70,10 @@ class Ranks:
     def _heard(self, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
         if event == "start" and known and process.has_ended(known.pid):
-            self._died(rank)  # which was not seen yet: torch has started this rank again
-            known = self._ranks.get(rank)
+            self._lose(rank)  # which was not seen yet: torch has started this rank again
+            known = None
         if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
-            self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank)))
+            self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank, value)))
         elif event == "start" and known is None and process.is_gone(value):
             self._brief[rank] = value  # its end is told, too, unless it was killed
             return
@@ -88,14 +89,16 @@ class Ranks:
         if event != "done":
             self._report(event, rank, value)
 
-    def _died(self, rank: int) -> None:
+    def _died(self, rank: int, pid: int) -> None:
         self.read()  # its last line may still lie in the pipe
-        died = self._ranks.pop(rank, None)
-        if died is None:
-            return
-        died.forget()
+        if rank in self._ranks and self._ranks[rank].pid == pid:
+            self._lose(rank)
+
+    def _lose(self, rank: int) -> None:
+        lost = self._ranks.pop(rank)
+        lost.forget()
         self._look()
-        if not died.ended:
+        if not lost.ended:
             self._report("end", rank, 128 + signal.SIGKILL)
 
     def _look(self) -> None:

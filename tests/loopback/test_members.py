@@ -61,6 +61,7 @@ def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(cluster: Make, la
     assert time.monotonic() - begun < 8, job.both()
     why = f"cannot write {job.folder}/file/log | Not a directory"
     assert all(why in job.err(rank).splitlines()[-1] for rank in range(2)), job.both()
+    assert "ENTRYPOINT_LOG_DIR" in job.err(1).splitlines()[-1], job.both()
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
 
 

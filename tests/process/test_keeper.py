@@ -338,3 +338,25 @@ def test_a_label_with_the_rank_and_another_pipe(tmp_path: Path) -> None:
     said = [line.split()[:2] for line in os.read(pipe, 4096).split(b"\n")[1::2]]
     assert said == [[b"start", b"3"], [b"end", b"3"], [b"done", b"3"]]
     os.close(pipe)
+
+
+def test_a_stop_before_the_program_is_there(tmp_path: Path) -> None:
+    """It ended this process without a word, and the rank counted as killed by SIGKILL."""
+    os.mkfifo(tmp_path / "ranks")
+    os.mkfifo(tmp_path / "env")  # which holds it up
+    pipe = os.open(tmp_path / "ranks", os.O_RDWR | os.O_NONBLOCK)
+    words = ("--run-dir", str(tmp_path), "--env", str(tmp_path / "env"), "--", "sleep", "600")
+    process = subprocess.Popen([*KEEP, *words], start_new_session=True)
+
+    def said() -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            heard.extend(os.read(pipe, 4096).split(b"\n")[1::2])
+        return b" ".join(heard)
+
+    heard: list[bytes] = []
+    until(lambda: said().startswith(b"start 0"), "the start line")
+    os.killpg(process.pid, signal.SIGTERM)
+    (tmp_path / "env").write_bytes(b"A=1\0")
+    assert process.wait(10) == 143
+    assert said().endswith(b"end 0 143 done 0 0")
+    os.close(pipe)

@@ -19,8 +19,13 @@ NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
 Heard = list[tuple[str, int, int]]
 
 
-def heard(tmp_path: Path, work: Callable[[Path, int], None], *, reports: int) -> Heard:
-    """All that is reported of a keeper, once `work`, given the pipe and its pid, has been done, until so many."""
+def heard(
+    tmp_path: Path, work: Callable[[Path, int], None], *, reports: int, meanwhile: Callable[[], None] | None = None
+) -> Heard:
+    """All that is reported of a keeper, once `work`, given the pipe and its pid, has been done, until so many.
+
+    `meanwhile` happens while the first of them is told, and nothing is heard.
+    """
 
     async def listen() -> Heard:
         enough = asyncio.Event()
@@ -28,6 +33,8 @@ def heard(tmp_path: Path, work: Callable[[Path, int], None], *, reports: int) ->
 
         def report(event: str, rank: int, value: int) -> None:
             got.append((event, rank, value))
+            if meanwhile and len(got) == 1:
+                meanwhile()
             if len(got) >= reports:
                 enough.set()
 
@@ -96,6 +103,36 @@ def test_a_rank_may_be_killed_before_it_is_heard_of(tmp_path: Path) -> None:
     assert [(event, rank, value if event == "end" else 0) for event, rank, value in got[:2]] == [
         ("start", 3, 0),
         ("end", 3, 137),
+    ]
+
+
+def test_a_brief_rank_in_one_reading_with_a_rank_that_starts_again(tmp_path: Path) -> None:
+    """Its end line, further down, was not waited for, and it counted as killed."""
+
+    first, brief = subprocess.Popen(["sleep", "600"]), subprocess.Popen(["true"])
+    brief.wait()
+    keeper = 0
+
+    def work(pipe: Path, pid: int) -> None:
+        nonlocal keeper
+        keeper = pid
+        pipe.write_bytes(b"\nstart 0 %d\n" % first.pid)
+
+    def meanwhile() -> None:
+        first.kill()
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+        lines = b"\nstart 3 %d\n\nstart 0 %d\n\nend 3 0\n\nend 0 5\n" % (brief.pid, keeper)
+        (tmp_path / "run" / "ranks").write_bytes(lines)
+
+    got = heard(tmp_path, work, reports=6, meanwhile=meanwhile)
+    first.wait()
+    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got] == [
+        ("start", 0, 0),
+        ("end", 0, 137),
+        ("start", 0, 0),
+        ("start", 3, 0),
+        ("end", 3, 0),
+        ("end", 0, 5),
     ]
 
 
