@@ -10,7 +10,7 @@ from typing import Any
 from entrypoint import __version__, errors, registry, secret
 from entrypoint import fields as spec_fields
 from entrypoint.errors import UsageError
-from entrypoint.run.speaker import answer
+from entrypoint.host.speaker import answer
 
 
 class _Parser(argparse.ArgumentParser):

@@ -18,9 +18,9 @@ from entrypoint import spec as specs
 from entrypoint import topology as topologies
 from entrypoint.arguments import parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
+from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Topology
-from entrypoint.run.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.show import plan_json, plan_text
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
@@ -61,16 +61,16 @@ def script() -> None:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.run import ourselves
-    from entrypoint.run.result import recorded
-    from entrypoint.run.signals import Signals, Stopped
+    from entrypoint.host import ourselves
+    from entrypoint.host.result import recorded
+    from entrypoint.host.signals import Signals, Stopped
 
     ourselves.show(ourselves.WAITING)
     try:
         with recorded(say) as result:
             signals = Signals(say)
             signals.watch()  # before anything slow
-            from entrypoint.run import process
+            from entrypoint.host import process
             from entrypoint.run.execute import execute
 
             spec, facts, topology = _settle(args)
@@ -106,7 +106,7 @@ def _describes_job(spec: JobSpec, topology: Topology) -> bool:
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.run import health
+    from entrypoint.host import health
 
     ready, words = health.check()
     with contextlib.suppress(CantCreateError):  # a probe asks for the status
@@ -115,7 +115,7 @@ def _health(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.run import checks
+    from entrypoint.host import checks
 
     spec, facts, topology = _settle(args)
     made, refused = checks.dry_run(spec, facts, topology, say)
@@ -132,10 +132,10 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
         args.node_rank = "0"
     spec, facts, topology = _settle(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
-    roster = planning.assume_roster(topology, facts)
+    members = planning.assume_members(topology, facts)
     files = [File("sshd_config", planning.sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
     for name in registry.names("launchers"):
-        files += planning.scripts(name, spec, topology, roster, origin)
+        files += planning.scripts(name, spec, topology, members, origin)
     _write(Path(args.out), files)
     if own := sorted(set(spec_fields.left_out(spec)) - set(spec_fields.kept_back(spec))):
         say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
@@ -212,7 +212,7 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 
 
 def _settle(args: argparse.Namespace) -> tuple[JobSpec, Facts, Topology]:
-    from entrypoint.run import facts as reading
+    from entrypoint.host import facts as reading
 
     text, file = _spec_text(args.spec)
     spec = specs.load(text, file, _environ(), _overrides(args))
@@ -227,7 +227,7 @@ def _environ() -> dict[str, str]:
 
 
 def _spec_text(path: str | None) -> tuple[str | None, str]:
-    from entrypoint.run.files import read
+    from entrypoint.host.files import read
 
     if not path:
         return None, ""
@@ -242,7 +242,7 @@ def _spec_text(path: str | None) -> tuple[str | None, str]:
 
 
 def _text(path: str) -> str:
-    from entrypoint.run.files import read
+    from entrypoint.host.files import read
 
     try:
         return read(path).decode("utf-8", "replace")
@@ -263,7 +263,7 @@ def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
 
 
 def _write(folder: Path, files: Sequence[File]) -> None:
-    from entrypoint.run.files import put
+    from entrypoint.host.files import put
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from entrypoint.model import Attendance, Interface
+from entrypoint.model import Interface, NodeReport
 
 ANY = "^lo,docker"  # NCCL's own choice, in its words
 
@@ -25,15 +25,15 @@ def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.name for each in interfaces))
 
 
-def of_node(attendance: Attendance) -> str:
+def of_node(report: NodeReport) -> str:
     """The name of the interface that programs of this node should take; "" where it has no other."""
-    return attendance.interface.name if attendance.interface and len(attendance.interfaces) > 1 else ""
+    return report.interface.name if report.interface and len(report.interfaces) > 1 else ""
 
 
-def of_all(attendances: Sequence[Attendance]) -> str:
+def of_all(reports: Sequence[NodeReport]) -> str:
     """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for no choice."""
-    known = [each.interface for each in attendances if each.interface]
-    if len(known) < len(attendances) or not any(map(of_node, attendances)):
+    known = [each.interface for each in reports if each.interface]
+    if len(known) < len(reports) or not any(map(of_node, reports)):
         return ""
     if len(common := names(known)) == 1:
         return common[0]

@@ -1,7 +1,7 @@
 """The frozen values the whole run is made of; no logic beyond their invariants.
 
 Facts -> Site, Device -+
-                       +-> Topology -> (roll call) -> Roster -> Plan -> Outcome
+                       +-> Topology -> (roll call) -> Members -> Plan -> Outcome
 YAML + env -> JobSpec -+
 """
 
@@ -28,7 +28,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Facts:
-    """What this container is, read once by `run/facts.py` before anything is decided."""
+    """What this container is, read once by `host/facts.py` before anything is decided."""
 
     env: Mapping[str, str] = field(repr=False)  # it holds secrets
     hostname: str
@@ -145,7 +145,7 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class Attendance:
+class NodeReport:
     """What one node said of itself at the roll call."""
 
     rank: int
@@ -171,10 +171,10 @@ class Cards:
 
 
 @dataclass(frozen=True)
-class Roster:
+class Members:
     """Everyone's answer, in rank order. `assumed` where it was made up for a dry run."""
 
-    attendances: tuple[Attendance, ...]
+    reports: tuple[NodeReport, ...]
     assumed: bool = False
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
 
@@ -242,7 +242,7 @@ class Plan:
     env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
     files: tuple[File, ...]  # everything written into the run directory
     roll_call: Literal["none", "wanted", "required"]
-    roster: Roster
+    members: Members
     alone: str = ""  # why several nodes that need no roll call hold none
 
     @property

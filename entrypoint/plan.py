@@ -1,4 +1,4 @@
-"""JobSpec + Topology + Roster -> Plan, through the chosen launcher."""
+"""JobSpec + Topology + Members -> Plan, through the chosen launcher."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, Literal, cast
 from entrypoint import __version__, heartbeat, interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Attendance, EnvVar, Facts, File, Interface, Launch, Plan, Program, Roster, Topology
+from entrypoint.model import EnvVar, Facts, File, Interface, Launch, Members, NodeReport, Plan, Program, Topology
 from entrypoint.registry import load
 from entrypoint.render import render
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
 OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
-_KEEPER = str(Path(__file__).resolve().parent / "run" / "keeper.py")
+_SUPERVISOR = str(Path(__file__).resolve().parent / "programs" / "supervisor.py")
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 _CHOSEN = re.compile(
     r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
@@ -34,17 +34,17 @@ def choose_launcher(spec: JobSpec, topology: Topology) -> ModuleType:
     return load("launchers", spec.launcher or topology.launcher or default)
 
 
-def scripts(name: str, spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+def scripts(name: str, spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for a launcher: nothing, where it has no script that others could run."""
     write = getattr(load("launchers", name), "scripts", None)
-    return cast("tuple[File, ...]", write(spec, topology, roster, origin)) if write else ()
+    return cast("tuple[File, ...]", write(spec, topology, members, origin)) if write else ()
 
 
-def assume_roster(topology: Topology, facts: Facts) -> Roster:
+def assume_members(topology: Topology, facts: Facts) -> Members:
     """What every node would answer if all were like this one: for a dry run, and before the roll call."""
-    return Roster(
+    return Members(
         tuple(
-            Attendance(
+            NodeReport(
                 node.rank,
                 node.slots,
                 __version__,
@@ -58,20 +58,20 @@ def assume_roster(topology: Topology, facts: Facts) -> Roster:
     )
 
 
-def with_interface(roster: Roster, rank: int, interface: Interface | None) -> Roster:
-    """The roster, with the interface over which the roll call came to this node."""
-    answers = [replace(each, interface=interface) if each.rank == rank else each for each in roster.attendances]
-    return replace(roster, attendances=tuple(answers))
+def with_interface(members: Members, rank: int, interface: Interface | None) -> Members:
+    """The members, with the interface over which the roll call came to this node."""
+    answers = [replace(each, interface=interface) if each.rank == rank else each for each in members.reports]
+    return replace(members, reports=tuple(answers))
 
 
-def check_roster(topology: Topology, roster: Roster) -> None:
+def check_members(topology: Topology, members: Members) -> None:
     """Refuse nodes that cannot run one job together.
 
     Raises ConfigError that names every version and the nodes that have it.
     """
     majors: dict[str, list[str]] = {}
-    for node, attendance in zip(topology.nodes, roster.attendances, strict=True):
-        majors.setdefault(attendance.mpi.split(".")[0], []).append(f"{node.host} has {attendance.mpi or 'none'}")
+    for node, report in zip(topology.nodes, members.reports, strict=True):
+        majors.setdefault(report.mpi.split(".")[0], []).append(f"{node.host} has {report.mpi or 'none'}")
     if len(majors) > 1:
         seen = "; ".join(", ".join(hosts) for hosts in majors.values())
         raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
@@ -88,12 +88,12 @@ def no_ipv4(facts: Facts, launch: Launch) -> ConfigError | None:
     return ConfigError(f"Open MPI {facts.mpi} cannot start ranks over IPv6 alone", seen, do)
 
 
-def clock_warnings(topology: Topology, roster: Roster) -> list[str]:
+def clock_warnings(topology: Topology, members: Members) -> list[str]:
     """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
     apart = [
-        f"{node.host} is {abs(attendance.clock):.0f}s {'ahead' if attendance.clock > 0 else 'behind'}"
-        for node, attendance in zip(topology.nodes, roster.attendances, strict=True)
-        if abs(attendance.clock) > _CLOCKS
+        f"{node.host} is {abs(report.clock):.0f}s {'ahead' if report.clock > 0 else 'behind'}"
+        for node, report in zip(topology.nodes, members.reports, strict=True)
+        if abs(report.clock) > _CLOCKS
     ]
     if not apart:
         return []
@@ -102,7 +102,7 @@ def clock_warnings(topology: Topology, roster: Roster) -> list[str]:
 
 
 def build(
-    spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, leader_env: Mapping[str, str] | None = None
+    spec: JobSpec, facts: Facts, topology: Topology, members: Members, leader_env: Mapping[str, str] | None = None
 ) -> Plan:
     """What this node will do. `leader_env` is the spec's env as worker-0 has it, once the roll call brought it.
 
@@ -114,21 +114,21 @@ def build(
         raise ConfigError(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
-    launch = cast(Launch, launcher.plan(spec, topology, roster))
+    launch = cast(Launch, launcher.plan(spec, topology, members))
     given = {*facts.env, *(spec.env if leader_env is None else leader_env)}
     if any(map(_CHOSEN.match, (*facts.env, *facts.mpi_params))):
         given.add("MY_MPI_BTL_TCP_IF")
     programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
     launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
     roll_call, alone = _roll_call(spec, facts, topology, launch)
-    env = _effective(_env(spec, topology, roster, launch, leader_env), facts.env)
+    env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.wraps_ranks:
         files += _wrapper(spec, facts, topology, env)
     if launch.keeps_ranks:
         files.append(_rank_script(facts, topology))
     if roll_call != "none":
-        files += _ssh_files(spec, facts, topology, roster, launch.needs_ssh)
+        files += _ssh_files(spec, facts, topology, members, launch.needs_ssh)
     return Plan(
         topology=topology,
         launcher=name,
@@ -137,7 +137,7 @@ def build(
         env=env,
         files=tuple(files),
         roll_call=roll_call,
-        roster=roster,
+        members=members,
         alone=alone,
     )
 
@@ -189,7 +189,7 @@ def _effective(env: tuple[EnvVar, ...], given: Container[str]) -> tuple[EnvVar, 
 
 
 def _env(
-    spec: JobSpec, topology: Topology, roster: Roster, launch: Launch, leader_env: Mapping[str, str] | None
+    spec: JobSpec, topology: Topology, members: Members, launch: Launch, leader_env: Mapping[str, str] | None
 ) -> tuple[EnvVar, ...]:
     device = [
         EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
@@ -198,10 +198,10 @@ def _env(
     if leader_env is not None:
         asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *_network(spec, roster.attendances[topology.me]), *launch.rank_env, *asked, ours)
+    return (*device, *_network(spec, members.reports[topology.me]), *launch.rank_env, *asked, ours)
 
 
-def _network(spec: JobSpec, own: Attendance) -> list[EnvVar]:
+def _network(spec: JobSpec, own: NodeReport) -> list[EnvVar]:
     """Which interface NCCL and Gloo take: what the user said, else the roll call's where there are several."""
     if asked := spec.mpi.interface:
         origin = str(spec.source("mpi.interface"))
@@ -219,8 +219,8 @@ def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar,
     run_dir = topology.run_dir
     options = ["--env", f"{run_dir}/rank.env", "--cwd", spec.workdir or facts.cwd, "--colons", "escaped"]
     options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
-    keeper = (*_keeper(facts, run_dir, "{rank}"), *options)
-    text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
+    supervisor = (*_supervisor(facts, run_dir, "{rank}"), *options)
+    text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
     return [
         File("rank.env", values, "the environment", mode=0o600, secret=True),
         File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600),
@@ -230,25 +230,25 @@ def _wrapper(spec: JobSpec, facts: Facts, topology: Topology, env: tuple[EnvVar,
 def _rank_script(facts: Facts, topology: Topology) -> File:
     run_dir = topology.run_dir
     pipe = ("--pipe", OF_PROGRAM, "--linger", "apart")
-    keeper = (*_keeper(facts, run_dir, f"{OF_PROGRAM}.{{rank}}"), *pipe)
-    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "keeper": keeper})
+    supervisor = (*_supervisor(facts, run_dir, f"{OF_PROGRAM}.{{rank}}"), *pipe)
+    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
 def kept(program: Program, number: int, spec: JobSpec, facts: Facts, topology: Topology) -> tuple[str, ...]:
-    """The command line that has `run/keeper.py` keep this program, which is the node's `number`th."""
+    """The command line that has `programs/supervisor.py` keep this program, which is the node's `number`th."""
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] ", "--log", program.log]
-    return (*_keeper(facts, topology.run_dir, str(number)), *options, "--", *program.argv)
+    return (*_supervisor(facts, topology.run_dir, str(number)), *options, "--", *program.argv)
 
 
-def _keeper(facts: Facts, run_dir: str, number: str) -> tuple[str, ...]:
+def _supervisor(facts: Facts, run_dir: str, number: str) -> tuple[str, ...]:
     files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--said", f"{run_dir}/said")
-    return (facts.python, "-I", "-S", _KEEPER, *files)
+    return (facts.python, "-I", "-S", _SUPERVISOR, *files)
 
 
-def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, launcher_logs_in: bool) -> list[File]:
+def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members, launcher_logs_in: bool) -> list[File]:
     files = [
         File("sshd_config", sshd_config(spec, facts, topology), "ssh/sshd_config.j2", mode=0o600),
         File("host_key", "", "this job's keys", mode=0o600, secret=True),
@@ -256,8 +256,8 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, roster: Roster, 
     ]
     if topology.is_leader and launcher_logs_in:
         peers = [
-            {"host": node.host, "address": attendance.address, "port": node.ssh_port}
-            for node, attendance in zip(topology.nodes, roster.attendances, strict=True)
+            {"host": node.host, "address": report.address, "port": node.ssh_port}
+            for node, report in zip(topology.nodes, members.reports, strict=True)
         ]
         context = {**_ssh_context(spec, topology, "the roll call"), "peers": peers}
         files += [

@@ -38,7 +38,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "world_size": plan.ranks,
         "roll_call": plan.roll_call,
         "alone": plan.alone,
-        "roster_assumed": plan.roster.assumed,
+        "roster_assumed": plan.members.assumed,
         "verdict": launch.verdict,
         "programs": [
             {
@@ -130,8 +130,8 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         lines.append(f"roll call: none, since {plan.alone}: each node ends by itself, whatever the others do")
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
-        found = plan.roster.attendances[topology.me].interfaces
-        if len(found) > 1 and plan.roster.assumed and not spec.mpi.interface:
+        found = plan.members.reports[topology.me].interfaces
+        if len(found) > 1 and plan.members.assumed and not spec.mpi.interface:
             words = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
             lines.append(f"network interface: from the roll call, {words}")
     lines += ["", "nodes"]

@@ -46,7 +46,7 @@ def made(folder: Path) -> dict[str, str]:
     if folder.name == "render":
         return _texts(_rendered(*_settle(folder.parent, 0)))
     spec, facts, topology = _settle(folder.parent, int(folder.name.removeprefix("node-")))
-    plan = planning.build(spec, facts, topology, planning.assume_roster(topology, facts))
+    plan = planning.build(spec, facts, topology, planning.assume_members(topology, facts))
     return {**_texts(plan.files), "launch.txt": _launch(plan)}
 
 
@@ -59,10 +59,10 @@ def _settle(case: Path, node: int) -> tuple[JobSpec, Facts, Topology]:
 
 
 def _rendered(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
-    roster = planning.assume_roster(topology, facts)
+    members = planning.assume_members(topology, facts)
     files = [File("sshd_config", planning.sshd_config(spec, facts, topology, "job.yaml"), "")]
     for name in registry.names("launchers"):
-        files += planning.scripts(name, spec, topology, roster, "job.yaml")
+        files += planning.scripts(name, spec, topology, members, "job.yaml")
     return files
 
 

@@ -1,1 +1,1 @@
-"""How ranks are started: -> Plan. One module per launcher, with `plan(spec, topology, roster)`, and its templates."""
+"""How ranks are started: -> Plan. One module per launcher, with `plan(spec, topology, members)`, and its templates."""

@@ -8,7 +8,7 @@ from typing import Any
 from entrypoint.fields import left_out
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
+from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
@@ -31,10 +31,10 @@ _AS_LONG_AS_THE_JOB = 2_000_000
 _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
-def launch(spec: JobSpec, topology: Topology, roster: Roster, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
+def launch(spec: JobSpec, topology: Topology, members: Members, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
     """The script on every node. `own` are settings that only this launcher's script has."""
     refuse_launcher(spec, script.name.removesuffix(".sh"))
-    if topology.is_leader and len(topology.nodes) > 1 and not roster.assumed:
+    if topology.is_leader and len(topology.nodes) > 1 and not members.assumed:
         # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
         own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))
     program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))

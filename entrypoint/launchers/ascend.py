@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_python
-from entrypoint.model import Cards, EnvVar, File, Launch, Program, Roster, Topology
+from entrypoint.model import Cards, EnvVar, File, Launch, Members, Program, Topology
 
 ALSO = ("npu", "ranktable")  # what else people call it
 
 _TABLE = "jobstart_hccl.json"
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """One process a card, on every node; ranks and cards come from the rank table where there is one."""
     refuse_launcher(spec, "ascend")
     waits = spec.ascend.rank_table == "wait"
-    cards = roster.cards or _assumed(topology, roster)
+    cards = members.cards or _assumed(topology, members)
     name = topology.origins.get("name", DEFAULT)
     job = EnvVar("JOB_ID", topology.job, str(name), default=True)
     table = EnvVar("RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0")
     logs = f"{topology.log_dir}/{topology.job}"
     origin = "hosts and slots"
     if waits:
-        origin = "the rank table" if roster.cards else "assumed, the rank table decides"
+        origin = "the rank table" if members.cards else "assumed, the rank table decides"
     programs, folders = [], [topology.log_dir]
     for rank, device in zip(cards.ranks, cards.devices, strict=True):
         process_log = f"{logs}/ascend/process_log/rank_{rank}"
@@ -60,9 +60,9 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     )
 
 
-def _assumed(topology: Topology, roster: Roster) -> Cards:
+def _assumed(topology: Topology, members: Members) -> Cards:
     """Ranks counted node by node: before the rank table is there, and where there is none."""
-    before = sum(attendance.slots for attendance in roster.attendances[: topology.me])
+    before = sum(report.slots for report in members.reports[: topology.me])
     slots = topology.this.slots
-    size = sum(attendance.slots for attendance in roster.attendances)
+    size = sum(report.slots for report in members.reports)
     return Cards("", tuple(range(before, before + slots)), tuple(range(slots)), size)

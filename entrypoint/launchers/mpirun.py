@@ -9,12 +9,12 @@ from entrypoint import interfaces
 from entrypoint.fields import Given, given
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher
-from entrypoint.model import EnvVar, File, Launch, Program, Roster, Topology
+from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
-# As run/keeper.py gives them, unless the user has.
+# As programs/supervisor.py gives them, unless the user has.
 _EACH_RANK = tuple(
     EnvVar(name, f"$OMPI_COMM_WORLD_{theirs}", "each rank's own, from mpirun", default=True)
     for name, theirs in (
@@ -26,29 +26,29 @@ _EACH_RANK = tuple(
 )
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
     refuse_launcher(spec, "mpirun")
     many = len(topology.nodes) > 1
     launch = Launch(
         needs_ssh=many,
         wraps_ranks=True,
-        needs=_needs(roster.attendances[topology.me].mpi) if many else (),
-        ranks=ranks(spec, roster),
+        needs=_needs(members.reports[topology.me].mpi) if many else (),
+        ranks=ranks(spec, members),
         rank_env=_place(spec, topology),
         each_rank=_EACH_RANK,
     )
     if not topology.is_leader:
         return launch
-    slots = {attendance.rank: attendance.slots for attendance in roster.attendances}
+    slots = {report.rank: report.slots for report in members.reports}
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
-    script = File("run_mpi.sh", script_text(spec, topology, roster), "mpirun/run_mpi.sh.j2", mode=0o700)
+    script = File("run_mpi.sh", script_text(spec, topology, members), "mpirun/run_mpi.sh.j2", mode=0o700)
     agent = File("agent", render("mpirun/agent.sh.j2", {"run_dir": topology.run_dir}), "mpirun/agent.sh.j2", mode=0o600)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
-        programs=(Program(argv, _settings(spec, topology, roster)),),
+        programs=(Program(argv, _settings(spec, topology, members)),),
         files=(hostfile, script, *([agent] if many else [])),
     )
 
@@ -68,27 +68,27 @@ def _place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     )
 
 
-def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
     return (
         File(
-            "run_mpi.sh", script_text(spec, topology, roster, origin, given(spec)), "mpirun/run_mpi.sh.j2", mode=0o755
+            "run_mpi.sh", script_text(spec, topology, members, origin, given(spec)), "mpirun/run_mpi.sh.j2", mode=0o755
         ),
     )
 
 
 def script_text(
-    spec: JobSpec, topology: Topology, roster: Roster, origin: str = "the job's spec", settings: Sequence[Given] = ()
+    spec: JobSpec, topology: Topology, members: Members, origin: str = "the job's spec", settings: Sequence[Given] = ()
 ) -> str:
     """run_mpi.sh with this job's values as the defaults of its variables."""
-    major = roster.attendances[0].mpi.split(".")[0]
+    major = members.reports[0].mpi.split(".")[0]
     return render(
         "mpirun/run_mpi.sh.j2",
         {
             "origin": origin,
             "given": settings,
             "port": spec.ssh.port,
-            "np": ranks(spec, roster),
+            "np": ranks(spec, members),
             "hostfile": spec.mpi.hostfile or f"{topology.run_dir}/hostfile",
             "mpi_major": major,
             "multi_node": len(topology.nodes) > 1,
@@ -105,19 +105,19 @@ def _needs(mpi: str) -> tuple[str, ...]:
     return ("mpirun", "orted" if int(mpi.split(".")[0]) < 5 else "prted")
 
 
-def ranks(spec: JobSpec, roster: Roster) -> int:
+def ranks(spec: JobSpec, members: Members) -> int:
     """World size: mpi.np, else the slots that the nodes counted, summed."""
-    return spec.mpi.np or sum(attendance.slots for attendance in roster.attendances)
+    return spec.mpi.np or sum(report.slots for report in members.reports)
 
 
-def _settings(spec: JobSpec, topology: Topology, roster: Roster) -> tuple[EnvVar, ...]:
+def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
     """The script's variables, so that a flag wins over a variable that the container was given."""
     mpi = spec.mpi
     settings = {
         "ENTRYPOINT_STAGE": ("launch", "launcher mpirun"),
         "ENTRYPOINT_RUN_DIR": (topology.run_dir, str(spec.source("run_dir"))),
         "SSHD_PORT": (str(spec.ssh.port), str(spec.source("ssh.port"))),
-        "OPENMPI_NP": (str(ranks(spec, roster)), str(spec.source("mpi.np")) if mpi.np else "slots of the roll call"),
+        "OPENMPI_NP": (str(ranks(spec, members)), str(spec.source("mpi.np")) if mpi.np else "slots of the roll call"),
         "OPENMPI_HOST_FILE_PATH": (mpi.hostfile or f"{topology.run_dir}/hostfile", str(spec.source("mpi.hostfile"))),
         "MY_MPI_BTL_TCP_IF": (mpi.interface, str(spec.source("mpi.interface"))),
         "TUNE_ENV_FILE": (mpi.tune_file, str(spec.source("mpi.tune_file"))),
@@ -127,14 +127,14 @@ def _settings(spec: JobSpec, topology: Topology, roster: Roster) -> tuple[EnvVar
         "OPENMPI_EXTRA_ARGS": (mpi.extra_args, str(spec.source("mpi.extra_args"))),
     }
     known = tuple(EnvVar(name, value, origin) for name, (value, origin) in settings.items() if value is not None)
-    return (*known, *_interfaces(spec, roster))
+    return (*known, *_interfaces(spec, members))
 
 
-def _interfaces(spec: JobSpec, roster: Roster) -> tuple[EnvVar, ...]:
+def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
     """Where a node has several interfaces and the user chose none: those that the roll call came over."""
     mpi = spec.mpi
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
-    chosen = interfaces.of_all(roster.attendances)
+    chosen = interfaces.of_all(members.reports)
     if not chosen or mpi.interface or mpi.tune_file or "tcp_if_" in options or "prte_if_" in options:
         return ()
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from entrypoint.errors import ConfigError
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.model import File, Launch, Program, Roster, Topology
+from entrypoint.model import File, Launch, Members, Program, Topology
 from entrypoint.render import render
 
 ALSO = ("mindspore",)  # what else people call it
@@ -28,7 +28,7 @@ _SETTLED = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """msrun on every node, with the command's words as its arguments.
 
     Raises SpecError when mindspore.extra_args holds an option that is settled here, ConfigError when the nodes have
@@ -36,7 +36,7 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     """
     refuse_launcher(spec, "msrun")
     refuse_options(spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher")
-    slots = [attendance.slots for attendance in roster.attendances]
+    slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
         seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
         raise ConfigError("msrun needs as many processes on one node as on any other", seen, "set slots for all nodes")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import EnvVar, Launch, Program, Roster, Topology
+from entrypoint.model import EnvVar, Launch, Members, Program, Topology
 
 ALSO = ("none", "single", "python")  # what else people call it
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """The command as it is; of several nodes each is told by variables where it stands among them."""
     env = _place(spec, topology) if len(topology.nodes) > 1 else ()
     return Launch((Program(spec.command, env),), verdict="first-failure")

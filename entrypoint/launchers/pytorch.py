@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_options
-from entrypoint.model import Launch, Program, Roster, Topology
+from entrypoint.model import Launch, Members, Program, Topology
 
 ALSO = ("spawn", "mp.spawn")  # what else people call it
 
 _SETTLED = {"init_method": "hosts and torch.port", "rank": "node_rank", "world_size": "hosts"}
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """The command on every node, with the arguments that its topology asks for right after the script.
 
     Raises SpecError when the command has one of them already.

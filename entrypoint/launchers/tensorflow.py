@@ -9,14 +9,14 @@ import json
 
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
-from entrypoint.model import EnvVar, Launch, Node, Program, Roster, Topology
+from entrypoint.model import EnvVar, Launch, Members, Node, Program, Topology
 
 ALSO = ("tf", "parameter-server")  # what else people call it
 
 _SETTLED = {"task_index": "node_rank", "ps_hosts": "hosts", "worker_hosts": "hosts", "job_name": "tensorflow.ps"}
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """The command on every node. Parameter servers never end by themselves: they are released with the workers' result.
 
     Raises SpecError when the command has one of the flags already.

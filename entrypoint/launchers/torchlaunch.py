@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import _torch
-from entrypoint.model import File, Launch, Roster, Topology
+from entrypoint.model import File, Launch, Members, Topology
 
 ALSO = ("torch.distributed.launch",)  # what else people call it
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """torchlaunch.sh on every node, with the command's words as its arguments."""
-    return _torch.launch(spec, topology, roster, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
+    return _torch.launch(spec, topology, members, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
 
 
-def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
     return (_torch.rendered(spec, topology, "torchlaunch", origin),)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers import _torch
-from entrypoint.model import EnvVar, File, Launch, Roster, Topology
+from entrypoint.model import EnvVar, File, Launch, Members, Topology
 
 ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run")  # what else people call it
 
 
-def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """torchrun.sh on every node, with the command's words as its arguments."""
     this, origins = topology.this, topology.origins
     name = origins.get("name", DEFAULT)
@@ -20,9 +20,9 @@ def plan(spec: JobSpec, topology: Topology, roster: Roster) -> Launch:
     if len(topology.nodes) > 1:
         own.append(EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True))
     script = _torch.script(spec, topology, "torchrun", "the job's spec", 0o700)
-    return _torch.launch(spec, topology, roster, script, tuple(own))
+    return _torch.launch(spec, topology, members, script, tuple(own))
 
 
-def scripts(spec: JobSpec, topology: Topology, roster: Roster, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
     return (_torch.rendered(spec, topology, "torchrun", origin),)

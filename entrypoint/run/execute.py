@@ -6,12 +6,12 @@ import asyncio
 
 from entrypoint import plan
 from entrypoint.errors import EntrypointError
+from entrypoint.host import checks, hooks, keys, place, process
+from entrypoint.host.progress import Say
+from entrypoint.host.signals import Signals
+from entrypoint.host.speaker import Speaker
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan, Topology
-from entrypoint.run import checks, hooks, keys, place, process
-from entrypoint.run.progress import Say
-from entrypoint.run.signals import Signals
-from entrypoint.run.speaker import Speaker
 
 
 def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, say: Speaker) -> Outcome:
@@ -20,7 +20,7 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, s
 
     Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
     """
-    draft = plan.build(spec, facts, topology, plan.assume_roster(topology, facts))
+    draft = plan.build(spec, facts, topology, plan.assume_members(topology, facts))
     if draft.alone:
         others = "each node waits for its peers and ends by itself, whatever the others do"
         say(f"no roll call, since {draft.alone}: {others}")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint.errors import ConfigError, RetryError
+from entrypoint.host import process
+from entrypoint.host.progress import Say
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Node, Outcome
-from entrypoint.run import process
-from entrypoint.run.progress import Say
 from entrypoint.secret import masked_words
 from entrypoint.verdict import End, Heard, placement, without_rank
 

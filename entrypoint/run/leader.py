@@ -13,16 +13,17 @@ from functools import partial
 
 from entrypoint import __version__, heartbeat, interfaces, plan
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
+from entrypoint.host import process
+from entrypoint.host.progress import Waiting
+from entrypoint.model import Members, Outcome
 from entrypoint.model import Node as Peer
-from entrypoint.model import Outcome, Roster
-from entrypoint.run import process, wire
 from entrypoint.run.launched import Launched
 from entrypoint.run.node import KILL_MARGIN, Node, short
-from entrypoint.run.progress import Waiting
-from entrypoint.run.pulse import Pulse
-from entrypoint.run.resolve import resolve
-from entrypoint.run.rollcall import RollCall
-from entrypoint.run.session import Session
+from entrypoint.session import codec
+from entrypoint.session.pulse import Pulse
+from entrypoint.session.resolve import resolve
+from entrypoint.session.rollcall import RollCall
+from entrypoint.session.session import Session
 from entrypoint.verdict import End, Ends, UserSignals, count, everywhere, follow
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
@@ -65,27 +66,27 @@ class Leader(Node):
     # -- boot
 
     async def _boot(self) -> None:
-        roster = self.draft.roster
+        members = self.draft.members
         if self.draft.roll_call != "none":
             await self.open_door(self.draft)
-            roster = await self._call_roll()
+            members = await self._call_roll()
             if self.verdict.done():
                 return
-        launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(roster).launch
+        launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(members).launch
         self._launched.ranks.asked = launch.ranks or 0 if launch.wraps_ranks else 0
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         self._begun = True
         for session in self._sessions().values():
             session.send("start", attempt=self.attempt)
-        await self.start(roster)
+        await self.start(members)
         if launch.wraps_ranks:
             self.background(self._launched.watch())
             self.background(self.watch_limit())
         if self.spec.stall.minutes:
             self.background(self._watch_for_stalls(60 * self.spec.stall.minutes))
 
-    async def _call_roll(self) -> Roster:
+    async def _call_roll(self) -> Members:
         assert self.keys is not None
         limit = self.spec.timeouts.peers
         waiting = Waiting(self.say, limit)
@@ -101,35 +102,35 @@ class Leader(Node):
             self.say,
         )
         own = self.topology.this
-        attendance = replace(self.draft.roster.attendances[own.rank], broken=self.broken())
+        report = replace(self.draft.members.reports[own.rank], broken=self.broken())
         self.background(self._pulse.beat())
         try:
             # The daemons of the others call this node back by its name.
-            _, roster = await asyncio.gather(
+            _, members = await asyncio.gather(
                 self._resolve_own_name(limit, partial(own_name.update, f"the name {own.host}")),
-                self._call.gather(attendance, limit),
+                self._call.gather(report, limit),
             )
         finally:
             waiting.close()
             own_name.close()
         mine = interfaces.of_address(self.facts.interfaces, [each.local for each in self._sessions().values()])
-        roster = plan.with_interface(roster, own.rank, mine)
-        broken = [(each.broken, self.topology.nodes[each.rank].host) for each in roster.attendances if each.broken]
+        members = plan.with_interface(members, own.rank, mine)
+        broken = [(each.broken, self.topology.nodes[each.rank].host) for each in members.reports if each.broken]
         if broken:
             first, words = broken[0][0], "; ".join(f"{each.reason} on {host}" for each, host in broken)
             self.decide(first.status, words, first.program)
-            return roster
+            return members
         # A leader that has replaced a lost one does not know how often the others have started.
-        self.attempt = max(self.attempt, *(attendance.attempt for attendance in roster.attendances))
+        self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
         if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
-            plan.check_roster(self.topology, roster)
-        for words in plan.clock_warnings(self.topology, roster):
+            plan.check_members(self.topology, members)
+        for words in plan.clock_warnings(self.topology, members):
             self.say(words)
-        slots = sum(attendance.slots for attendance in roster.attendances)
+        slots = sum(report.slots for report in members.reports)
         self.say(f"all {len(self.topology.nodes)} nodes are here, {slots} slots, after {time.monotonic() - begun:.1f}s")
         for session in self._sessions().values():
             self.background(self._watch(session))
-        return roster
+        return members
 
     async def _resolve_own_name(self, limit: float, update: Callable[[str], None]) -> None:
         own = self.topology.this
@@ -141,7 +142,7 @@ class Leader(Node):
             ) from None
 
     def _question(self, peer: Peer, address: str) -> bytes:
-        return wire.pack(
+        return codec.pack(
             "hello",
             hosts=[node.host for node in self.topology.nodes],
             rank=peer.rank,
@@ -210,7 +211,7 @@ class Leader(Node):
         if self.spec.stall.action == "stop":
             self.decide(RetryError.status, f"the job stalled: {reason}")
 
-    def _on_message(self, session: Session, message: wire.Message) -> None:
+    def _on_message(self, session: Session, message: codec.Message) -> None:
         kind, host = message["kind"], session.node.host
         if kind == "rank":
             self._heard_of_rank(
@@ -312,18 +313,18 @@ class Leader(Node):
         self._leaves = not (self._begun or self.attempt > 1 or self.verdict.done())
         self.give_up(Outcome(128 + signum, process.ended("the job", 128 + signum)), stop=True)
 
-    def on_leader(self, message: wire.Message) -> None:
+    def on_leader(self, message: codec.Message) -> None:
         """Another node of this job leads too, as it says to all: both know the hosts in another order."""
-        assert self.attendant is not None
+        assert self.endpoint is not None
         if message["kind"] != "hello" or self.verdict.done():
             return
         if self._begun:
-            self.attendant.send("busy")
+            self.endpoint.send("busy")
             return
         hosts, theirs = [node.host for node in self.topology.nodes], message.get("hosts") or ["another node"]
         seen = f"{short(hosts)} on {self.topology.this.host}, {short(theirs)} on {theirs[0]}"
         wrong = "two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"
-        self.attendant.send("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
+        self.endpoint.send("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
         # Once it is heard: what is only sent goes down with our sshd.
         asyncio.get_running_loop().call_later(KILL_MARGIN, self.decide, ConfigError.status, " | ".join(wrong))
 

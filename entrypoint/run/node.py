@@ -12,20 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
+from entrypoint.host import checks, ourselves, process, rank_table
+from entrypoint.host import keys as job_keys
+from entrypoint.host.files import RunDir, make_folders
+from entrypoint.host.limits import Processes
+from entrypoint.host.memory import Memory
+from entrypoint.host.signals import Signals
+from entrypoint.host.speaker import Speaker
+from entrypoint.host.sshd import Sshd
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Facts, File, Outcome, Plan, Roster
+from entrypoint.model import Facts, File, Members, Outcome, Plan
 from entrypoint.plan import OF_PROGRAM, build, environment, kept, no_ipv4
-from entrypoint.run import checks, ourselves, process, rank_table, stacks, wire
-from entrypoint.run import keys as job_keys
-from entrypoint.run.attend import Attendant
-from entrypoint.run.files import RunDir, make_folders
-from entrypoint.run.limits import Processes
-from entrypoint.run.memory import Memory
-from entrypoint.run.orphans import Reaper
-from entrypoint.run.ranks import Ranks
-from entrypoint.run.signals import Signals
-from entrypoint.run.speaker import Speaker
-from entrypoint.run.sshd import Sshd
+from entrypoint.programs import stacks
+from entrypoint.programs.orphans import Reaper
+from entrypoint.programs.ranks import Ranks
+from entrypoint.session import codec
+from entrypoint.session.endpoint import Endpoint
 from entrypoint.verdict import End, Ends
 
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
@@ -39,13 +41,13 @@ _LINE = 1000  # characters of each of them
 
 
 def last_lines(tail: Path) -> tuple[str, ...]:
-    """What a program that failed said last, as its keeper wrote it down; nothing where it did not."""
+    """What a program that failed said last, as its supervisor wrote it down; nothing where it did not."""
     try:
         text = tail.read_bytes().decode("utf-8", "replace")
     except OSError:
         return ()
     lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-    return tuple(wire.one_line(line, _LINE) for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
+    return tuple(codec.one_line(line, _LINE) for line in [line.rstrip() for line in lines if line.strip()][-_LAST:])
 
 
 def short(value: object) -> str:
@@ -89,7 +91,7 @@ class Node:
         self.ranks = Ranks(self.run_dir, self._on_report)
         self.program_ranks = Ranks(self.run_dir, self._on_program_rank, OF_PROGRAM)
         self._failed_ranks: list[End] = []  # since a program last started its ranks
-        self.attendant: Attendant | None = None
+        self.endpoint: Endpoint | None = None
         self.sshd: Sshd | None = None
         self.keys: job_keys.Keys | None = None
 
@@ -183,14 +185,14 @@ class Node:
     # -- steps
 
     async def open_door(self, plan: Plan) -> None:
-        """Make this node one that can be logged in to: keys, attendant's socket, sshd."""
+        """Make this node one that can be logged in to: keys, endpoint's socket, sshd."""
         self.keys = job_keys.load(self.spec, self.topology)
         for name, content in self.keys.files().items():
             if any(file.name == name for file in plan.files):
                 self.run_dir.write(name, content, 0o600)
         self.write(file for file in plan.files if file.name == "sshd_config")
-        self.attendant = Attendant(self.on_leader, self.on_leader_lost, self.may_replace_leader)
-        await self.attendant.open(self.run_dir)
+        self.endpoint = Endpoint(self.on_leader, self.on_leader_lost, self.may_replace_leader)
+        await self.endpoint.open(self.run_dir)
         self.sshd = await Sshd.start(
             self.facts,
             self.run_dir.path / "sshd_config",
@@ -200,10 +202,10 @@ class Node:
         )
         self.background(self.sshd.watch(self.on_sshd_died))
 
-    def on_leader(self, message: wire.Message) -> None:
+    def on_leader(self, message: codec.Message) -> None:
         """A message from the leader; the leader itself gets none."""
 
-    def may_replace_leader(self, hello: wire.Message) -> bool:
+    def may_replace_leader(self, hello: codec.Message) -> bool:
         """Whether who says this may take the place of the session that is there."""
         return True
 
@@ -231,20 +233,20 @@ class Node:
             return Outcome(error.status, str(error))
         return checks.launcher(self.facts, self.draft.launch)
 
-    def prepare(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> Plan:
+    def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Plan:
         """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""
-        self._plan = plan = build(self.spec, self.facts, self.topology, roster, leader_env)
+        self._plan = plan = build(self.spec, self.facts, self.topology, members, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
         self.run_dir.write("said", f"{time.monotonic():020.3f}\n\n\n", 0o600)
         self.say.follow(self.run_dir.path / "said")
         return plan
 
-    async def start(self, roster: Roster, leader_env: Mapping[str, str] | None = None) -> None:
+    async def start(self, members: Members, leader_env: Mapping[str, str] | None = None) -> None:
         """Start this node's programs, where it has any; what waits for a rank table is prepared only now."""
         if self.draft.launch.needs_rank_table:
             cards = await rank_table.wait(self.facts, self.topology, self.spec.timeouts.peers, self.say)
-            self.prepare(replace(roster, cards=cards), leader_env)
+            self.prepare(replace(members, cards=cards), leader_env)
         ourselves.show(ourselves.STARTED)
         # All of them first: one may have ended before the next is started, and is not the last.
         for number, program in enumerate(self._plan.launch.programs):
@@ -274,9 +276,9 @@ class Node:
         self._started.append(started)
         self.background(self._wait_for(started, number, not plan.launch.wraps_ranks))
 
-    async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int, is_keeper: bool) -> None:
+    async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int, is_supervisor: bool) -> None:
         status = process.exit_status(await launcher.wait())
-        if not is_keeper:
+        if not is_supervisor:
             self._ended(number, status, why=self._why(status))
             return
         self.ranks.read()  # what it said of its program
@@ -284,7 +286,7 @@ class Node:
             self._on_report("end", number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """A keeper tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
+        """A supervisor tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
         tail, why = self._last_words(f"tail.{number}", event, value)
         if self.draft.launch.wraps_ranks:
             self.on_rank(event, number, value, tail, why)
@@ -326,7 +328,7 @@ class Node:
             self.ranks.terminate()
             gone = asyncio.create_task(self.ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
-            running = set(groups) - self.ranks.leaving  # what the others left, their keepers end
+            running = set(groups) - self.ranks.leaving  # what the others left, their supervisors end
             below = {pid for group in running for pid in process.descendants(group)}
             for group in running:
                 process.kill_group(group, signal.SIGTERM)
@@ -375,8 +377,8 @@ class Node:
         """Nothing of ours outlives us: processes, socket, files."""
         for task in list(self._tasks):
             task.cancel()
-        if self.attendant is not None:
-            self.attendant.close()
+        if self.endpoint is not None:
+            self.endpoint.close()
         if self.sshd is not None:
             self.sshd.stop()
         if left := await process.end_all(_GONE):

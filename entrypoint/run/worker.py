@@ -11,12 +11,13 @@ from typing import Any
 
 from entrypoint import __version__, heartbeat, interfaces, plan
 from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
+from entrypoint.host import process
+from entrypoint.host.progress import Waiting
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
-from entrypoint.run import process, wire
 from entrypoint.run.node import KILL_MARGIN, Node, short
-from entrypoint.run.progress import Waiting
-from entrypoint.run.resolve import resolve
+from entrypoint.session import codec
+from entrypoint.session.resolve import resolve
 from entrypoint.verdict import End, follow
 
 
@@ -76,7 +77,7 @@ class Worker(Node):
         return True
 
     def _leader_is_there(self) -> bool:
-        connected = self.attendant is not None and self.attendant.connected
+        connected = self.endpoint is not None and self.endpoint.connected
         return connected and time.monotonic() - self._heard <= self._patience()
 
     async def _resolve(self, node: Peer) -> None:
@@ -107,7 +108,7 @@ class Worker(Node):
 
     # -- what the leader says
 
-    def on_leader(self, message: wire.Message) -> None:
+    def on_leader(self, message: codec.Message) -> None:
         self._heard = time.monotonic()
         kind = message["kind"]
         if self.verdict.done() and kind != "release":
@@ -118,7 +119,7 @@ class Worker(Node):
             self._called.set()
             self.attempt = message["attempt"]
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
-            self.background(self.start(self.draft.roster, self._leader_env))
+            self.background(self.start(self.draft.members, self._leader_env))
             if self.draft.launch.wraps_ranks:
                 self.background(self.watch_limit())
         elif kind == "ping":
@@ -142,7 +143,7 @@ class Worker(Node):
     def _role(self) -> str:
         return "starting" if self.draft.launch.programs else "this node's ranks are started from there"
 
-    def _answer(self, hello: wire.Message) -> None:
+    def _answer(self, hello: codec.Message) -> None:
         wrong = self._disagreement(hello)
         if wrong:
             self._say_to_leader("refuse", what=wrong[0], seen=wrong[1], do=wrong[2])
@@ -153,7 +154,7 @@ class Worker(Node):
         self._caller, self._lease = hello["leader"], hello["lease"]
         self._leader_env = hello["env"]
         mine = interfaces.of_address(self.facts.interfaces, [hello["address"]])
-        self.draft = replace(self.draft, roster=plan.with_interface(self.draft.roster, self.topology.me, mine))
+        self.draft = replace(self.draft, members=plan.with_interface(self.draft.members, self.topology.me, mine))
         broken = self.broken() or self._cannot_prepare()
         self._say_to_leader(
             "facts",
@@ -172,12 +173,12 @@ class Worker(Node):
         if self.draft.launch.needs_rank_table:
             return None
         try:
-            self.prepare(self.draft.roster, self._leader_env)
+            self.prepare(self.draft.members, self._leader_env)
         except EntrypointError as error:
             return Outcome(error.status, str(error))
         return None
 
-    def _disagreement(self, hello: wire.Message) -> tuple[str, str, str] | None:
+    def _disagreement(self, hello: codec.Message) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
         hosts = [node.host for node in self.topology.nodes]
         # The toolkit first: a hello of another version has nothing else to compare.
@@ -188,7 +189,7 @@ class Worker(Node):
                 return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
 
-    def may_replace_leader(self, hello: wire.Message) -> bool:
+    def may_replace_leader(self, hello: codec.Message) -> bool:
         """Only the same one again, for as long as that is heard: nobody else takes a running job's node."""
         return hello.get("leader") == self._caller or not self._leader_is_there()
 
@@ -200,8 +201,8 @@ class Worker(Node):
             self.decide(RetryError.status, f"{self.topology.leader.host} is lost: {why}")
 
     def _say_to_leader(self, kind: str, **fields: Any) -> None:
-        if self.attendant is not None:
-            self.attendant.send(kind, **fields)
+        if self.endpoint is not None:
+            self.endpoint.send(kind, **fields)
 
     # -- what happens here
 

@@ -11,7 +11,7 @@ from tests.containers import IMAGE
 # The toolkit's own interpreter in the image watches; the child takes what it is told to.
 WATCH = """
 import subprocess, sys
-from entrypoint.run.memory import Memory
+from entrypoint.host.memory import Memory
 memory = Memory.watch()
 child = subprocess.run([sys.executable, "-c", f"x = b'x' * ({sys.argv[1]} << 20)"])
 print(child.returncode, memory.oom_killed())

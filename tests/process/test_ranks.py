@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from bench import Bench, until
 
-from entrypoint.run.files import RunDir
-from entrypoint.run.ranks import Ranks
+from entrypoint.host.files import RunDir
+from entrypoint.programs.ranks import Ranks
 
 NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
 Heard = list[tuple[str, int, int]]
@@ -22,7 +22,7 @@ Heard = list[tuple[str, int, int]]
 def heard(
     tmp_path: Path, work: Callable[[Path, int], None], *, reports: int, meanwhile: Callable[[], None] | None = None
 ) -> Heard:
-    """All that is reported of a keeper, once `work`, given the pipe and its pid, has been done, until so many.
+    """All that is reported of a supervisor, once `work`, given the pipe and its pid, has been done, until so many.
 
     `meanwhile` happens while the first of them is told, and nothing is heard.
     """
@@ -40,11 +40,11 @@ def heard(
 
         run_dir = RunDir(str(tmp_path / "run"))
         ranks = Ranks(run_dir, report)
-        keeper = await asyncio.create_subprocess_exec("sleep", "600")
-        await asyncio.to_thread(work, run_dir.path / "ranks", keeper.pid)
+        supervisor = await asyncio.create_subprocess_exec("sleep", "600")
+        await asyncio.to_thread(work, run_dir.path / "ranks", supervisor.pid)
         await asyncio.wait_for(enough.wait(), 10)
-        keeper.kill()
-        await keeper.wait()
+        supervisor.kill()
+        await supervisor.wait()
         await asyncio.wait_for(ranks.gone(), 10)
         ranks.close()
         run_dir.close()
@@ -111,17 +111,17 @@ def test_a_brief_rank_in_one_reading_with_a_rank_that_starts_again(tmp_path: Pat
 
     first, brief = subprocess.Popen(["sleep", "600"]), subprocess.Popen(["true"])
     brief.wait()
-    keeper = 0
+    supervisor = 0
 
     def work(pipe: Path, pid: int) -> None:
-        nonlocal keeper
-        keeper = pid
+        nonlocal supervisor
+        supervisor = pid
         pipe.write_bytes(b"\nstart 0 %d\n" % first.pid)
 
     def meanwhile() -> None:
         first.kill()
         os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
-        lines = b"\nstart 3 %d\n\nstart 0 %d\n\nend 3 0\n\nend 0 5\n" % (brief.pid, keeper)
+        lines = b"\nstart 3 %d\n\nstart 0 %d\n\nend 3 0\n\nend 0 5\n" % (brief.pid, supervisor)
         (tmp_path / "run" / "ranks").write_bytes(lines)
 
     got = heard(tmp_path, work, reports=6, meanwhile=meanwhile)

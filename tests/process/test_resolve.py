@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.run import resolve
+from entrypoint.session import resolve
 
 
 def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,7 @@ def test_a_pipe_that_nobody_writes_into(kind: str, bench: Bench) -> None:
 
 
 QUICK = """
-from entrypoint.run import files
+from entrypoint.host import files
 files.read.__defaults__ = (0.1,)
 from entrypoint import cli
 cli.script()

@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
-from entrypoint.model import Attendance, Node, Roster
-from entrypoint.run import resolve, rollcall
-from entrypoint.run.keys import Keys
-from entrypoint.run.progress import Waiting
+from entrypoint.host.keys import Keys
+from entrypoint.host.progress import Waiting
+from entrypoint.model import Members, Node, NodeReport
+from entrypoint.session import resolve, rollcall
 
 
 def new_key() -> str:
@@ -106,11 +106,11 @@ def states() -> list[str]:
     return []
 
 
-def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> Roster:
-    """The roster of a leader that calls this peer; `states` gets what it was said to miss, one after the other."""
+def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> Members:
+    """The members of a leader that calls this peer; `states` gets what it was said to miss, one after the other."""
     keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
 
-    async def run() -> Roster:
+    async def run() -> Members:
         waiting = Waiting(lambda words: None, limit)
         update = waiting.update
         waiting.update = lambda host, state: (states.append(state), update(host, state))[1]  # type: ignore[method-assign]
@@ -119,7 +119,7 @@ def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") ->
             lambda node, address: b"{}\n", lambda session, message: None, waiting, lambda words: None,
         )  # fmt: skip
         try:
-            return await calls.gather(Attendance(0, 1, __version__), limit)
+            return await calls.gather(NodeReport(0, 1, __version__), limit)
         finally:
             waiting.close()
             for session in calls.sessions.values():
@@ -148,7 +148,7 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
 ) -> None:
     peer = Peer(step)
     try:
-        assert [each.rank for each in call(peer, states).attendances] == [0, 1]
+        assert [each.rank for each in call(peer, states).reports] == [0, 1]
     finally:
         peer.close()
     assert peer.callers == 2
@@ -160,7 +160,7 @@ def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monke
     monkeypatch.setattr(rollcall, "_SURE", 0.0)
     peer = Peer("login", freezes=3)
     try:
-        assert len(call(peer, states).attendances) == 2
+        assert len(call(peer, states).reports) == 2
     finally:
         peer.close()
     assert any("Authentication timeout" in state for state in states), states
@@ -178,7 +178,7 @@ def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatc
     peer = Peer("")
     try:
         monkeypatch.setattr(threading.Thread, "start", start)
-        assert len(call(peer, states).attendances) == 2
+        assert len(call(peer, states).reports) == 2
     finally:
         monkeypatch.setattr(threading.Thread, "start", real)
         peer.close()
@@ -200,7 +200,7 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     monkeypatch.setattr(rollcall, "_connect", connect)
     peer = Peer("")
     try:
-        assert len(call(peer, states).attendances) == 2
+        assert len(call(peer, states).reports) == 2
     finally:
         peer.close()
     assert dead[0].fileno() == -1, "left open"
@@ -223,6 +223,6 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: lis
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
         assert str(caught.value) == f"ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
-        assert len(call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").attendances) == 2
+        assert len(call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").reports) == 2
     finally:
         peer.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from bench import Bench, until
 
-from entrypoint.run.speaker import Speaker
+from entrypoint.host.speaker import Speaker
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")
 

@@ -13,8 +13,8 @@ from door import needs_ssh
 
 from entrypoint import topology as topologies
 from entrypoint.errors import ConfigError, SpecError
+from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Site
-from entrypoint.run import keys
 from entrypoint.spec import load
 from tests.cluster import Cluster
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError, NoInputError, SpecError
+from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Node, Site, Topology
-from entrypoint.run import keys
 from entrypoint.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.spec import Override, load
 from entrypoint.topology import build

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import CantCreateError, ConfigError
-from entrypoint.run.files import RunDir, make_folders, read
+from entrypoint.host.files import RunDir, make_folders, read
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -226,7 +226,7 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
 
 HOLDER = """\
 import os, sys
-from entrypoint.run.files import RunDir, make_folders
+from entrypoint.host.files import RunDir, make_folders
 run_dir = RunDir(sys.argv[1])
 run_dir.write("left", "behind", 0o600)
 print("held", flush=True)
@@ -375,7 +375,7 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
 
 KILLED_AT = """
 import os, signal, sys
-from entrypoint.run.files import RunDir
+from entrypoint.host.files import RunDir
 run_dir = RunDir(sys.argv[1])
 for name in ("a", "k", "z"):  # before, around and after the lock, however they are ordered
     run_dir.write(name, "secret", 0o600)
@@ -462,7 +462,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match=r"not a regular file, and its end did not come within 0\.1s"):
         read(str(tmp_path / "fifo"), 0.1)
-    monkeypatch.setattr("entrypoint.run.files.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("entrypoint.host.files.MAX_BYTES", 1 << 20)
     with pytest.raises(OSError, match="more than 1 MiB"):
         read("/dev/zero")
     with pytest.raises(IsADirectoryError):

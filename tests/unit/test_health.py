@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.run.health import check
+from entrypoint.host.health import check
 
 ALONE = (True, "no boot of ours is going on here: the program runs by itself")
 NOT_READY = (False, "not ready: the job has not started on this node yet")

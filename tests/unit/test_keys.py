@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from entrypoint import topology as topologies
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
+from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Site, Topology
-from entrypoint.run import keys
 from entrypoint.spec import load
 
 SECRET = secrets.token_hex(32)

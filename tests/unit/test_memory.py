@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.run.memory import Memory
+from entrypoint.host.memory import Memory
 
 MIB = 2**20
 V1_NO_LIMIT = 9223372036854771712  # PAGE_COUNTER_MAX, as Linux prints it on 4 KiB pages

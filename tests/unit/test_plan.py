@@ -18,7 +18,7 @@ from entrypoint import plan as planning
 from entrypoint import topology as topologies
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Attendance, Device, EnvVar, Facts, Interface, Launch, Plan, Roster, Site, Topology
+from entrypoint.model import Device, EnvVar, Facts, Interface, Launch, Members, NodeReport, Plan, Site, Topology
 from entrypoint.show import plan_json, plan_text
 from entrypoint.spec import load
 
@@ -43,7 +43,7 @@ def build(
 ) -> Plan:
     container = given or facts()
     spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
-    return planning.build(spec, container, topology, planning.assume_roster(topology, container))
+    return planning.build(spec, container, topology, planning.assume_members(topology, container))
 
 
 def file(made: Plan, name: str) -> str:
@@ -81,7 +81,7 @@ def test_a_node_with_cards_is_many_ranks() -> None:
 def test_no_program() -> None:
     spec, topology = settle("slots: 2", facts())
     with pytest.raises(ConfigError) as caught:
-        planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()))
+        planning.build(spec, facts(), topology, planning.assume_members(topology, facts()))
     assert (str(caught.value), caught.value.status) == (
         "there is no program to run | no command in the spec, none after -- | add: -- python train.py",
         78,
@@ -225,7 +225,7 @@ def test_slots_of_a_host_under_ascend() -> None:
 def refused(text: str, device: Device) -> str:
     spec, topology = settle(text + "\ncommand: [prog]", facts(), device)
     try:
-        planning.check_device(spec, planning.build(spec, facts(), topology, planning.assume_roster(topology, facts())))
+        planning.check_device(spec, planning.build(spec, facts(), topology, planning.assume_members(topology, facts())))
     except ConfigError as error:
         return f"{error.status} {error.what}"
     return ""
@@ -266,7 +266,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
     spec, topology = settle(
         TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}", facts(own), env=own
     )
-    made = planning.build(spec, facts(own), topology, planning.assume_roster(topology, facts(own)))
+    made = planning.build(spec, facts(own), topology, planning.assume_members(topology, facts(own)))
     got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
     place = {"NODE_RANK": "1", "NNODES": "9", "NODE_HOSTS": "x", "MASTER_ADDR": "a", "MASTER_PORT": "7070"}
     assert got.items() >= place.items(), "and what the user has wins"
@@ -287,18 +287,18 @@ def test_workdir() -> None:
 # What the roll call brought
 
 
-def roster(*attendances: tuple[int, str]) -> Roster:
-    return Roster(tuple(Attendance(rank, slots, "0.1.0", mpi) for rank, (slots, mpi) in enumerate(attendances)))
+def members(*reports: tuple[int, str]) -> Members:
+    return Members(tuple(NodeReport(rank, slots, "0.1.0", mpi) for rank, (slots, mpi) in enumerate(reports)))
 
 
 def test_a_dry_run_assumes_and_says_so() -> None:
-    assert build(TWO.format(0)).roster.assumed
-    assert not build("slots: 2").roster.assumed
+    assert build(TWO.format(0)).members.assumed
+    assert not build("slots: 2").members.assumed
 
 
 def test_slots_are_what_each_node_counted() -> None:
     spec, topology = settle(TWO.format(0) + "slots: 8\ncommand: [prog]\nrun_dir: /run/job", facts())
-    made = planning.build(spec, facts(), topology, roster((8, "4.1.4"), (4, "4.1.4")))
+    made = planning.build(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
     assert file(made, "hostfile").splitlines()[1:] == ["a slots=8", "b slots=4"]
     assert values(made.launch.programs[0].env)["OPENMPI_NP"] == "12"
     origin = next(var.origin for var in made.launch.programs[0].env if var.name == "OPENMPI_NP")
@@ -307,14 +307,14 @@ def test_slots_are_what_each_node_counted() -> None:
 
 def test_np_of_the_spec_wins_over_slots() -> None:
     spec, topology = settle(TWO.format(0) + "mpi: {np: 3}\ncommand: [prog]", facts())
-    made = planning.build(spec, facts(), topology, roster((8, "4.1.4"), (4, "4.1.4")))
+    made = planning.build(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
     assert values(made.launch.programs[0].env)["OPENMPI_NP"] == "3"
 
 
 def test_ssh_goes_where_the_roll_call_went() -> None:
     spec, topology = settle(TWO.format(0) + "command: [prog]", facts())
-    called = roster((1, "4.1.4"), (1, "4.1.4"))
-    called = Roster((called.attendances[0], replace(called.attendances[1], address="10.9.9.9")))
+    called = members((1, "4.1.4"), (1, "4.1.4"))
+    called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
     lines = [line.split() for line in file(planning.build(spec, facts(), topology, called), "ssh_config").splitlines()]
     start = lines.index(["Host", "b"])
     assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
@@ -322,7 +322,7 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
 
 def test_one_major_is_fine() -> None:
     _, topology = settle("hosts: [a, b, c]", facts())
-    planning.check_roster(topology, roster((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
+    planning.check_members(topology, members((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_one_major_is_fine() -> None:
 def test_different_majors(versions: tuple[str, ...], seen: str) -> None:
     _, topology = settle("hosts: [a, b, c]", facts())
     with pytest.raises(ConfigError) as caught:
-        planning.check_roster(topology, roster(*((1, version) for version in versions)))
+        planning.check_members(topology, members(*((1, version) for version in versions)))
     assert (str(caught.value), caught.value.status) == (
         f"the nodes have different Open MPI majors | {seen} | use one image for all nodes",
         78,
@@ -381,7 +381,7 @@ def test_order_of_the_plan_s_variables() -> None:
 
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
-    made = planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()), {"X": "there"})
+    made = planning.build(spec, facts(), topology, planning.assume_members(topology, facts()), {"X": "there"})
     assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [("there", "worker-0's spec")]
 
 
@@ -392,7 +392,7 @@ def test_the_secret_is_nowhere(rank: int) -> None:
     spec, topology = settle(TWO.format(rank) + "command: [prog]", container, env=env)
     assert spec.secret is not None
     assert spec.secret.get_secret_value() == SECRET
-    made = planning.build(spec, container, topology, planning.assume_roster(topology, container))
+    made = planning.build(spec, container, topology, planning.assume_members(topology, container))
     shown = [repr(made), plan_text(spec, made), plan_json(spec, made), repr(spec), spec.model_dump_json()]
     assert [text for text in shown if SECRET in text] == []
     assert "ENTRYPOINT_SECRET" not in planning.environment(
@@ -497,7 +497,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
     with pytest.raises(SpecError) as raised:
-        planning.build(spec, facts(), topology, planning.assume_roster(topology, facts()))
+        planning.build(spec, facts(), topology, planning.assume_members(topology, facts()))
     assert f"launcher {launcher} would start it once a rank or node" in str(raised.value)
     assert ours in str(raised.value)
 
@@ -513,7 +513,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
 def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
-    assert planning.build(spec, facts(), topology, planning.assume_roster(topology, facts())).launcher == launcher
+    assert planning.build(spec, facts(), topology, planning.assume_members(topology, facts())).launcher == launcher
 
 
 @pytest.mark.parametrize(
@@ -536,7 +536,7 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], ref
 
 def test_what_plan_says_of_each_rank_is_what_its_keeper_gives() -> None:
     from entrypoint.launchers import mpirun
-    from entrypoint.run import keeper
+    from entrypoint.programs import supervisor
 
     listed = [(variable.name, variable.value) for variable in mpirun._EACH_RANK]
-    assert listed == [(name, f"${theirs}") for name, theirs in keeper._OF_TORCH]
+    assert listed == [(name, f"${theirs}") for name, theirs in supervisor._OF_TORCH]

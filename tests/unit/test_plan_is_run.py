@@ -15,10 +15,11 @@ import pytest
 
 from entrypoint import registry
 from entrypoint import topology as topologies
+from entrypoint.host import checks
+from entrypoint.host.signals import Signals
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
-from entrypoint.run import checks, execute
-from entrypoint.run.signals import Signals
+from entrypoint.run import execute
 from entrypoint.spec import load
 
 SECRET = secrets.token_hex(32)
@@ -143,7 +144,7 @@ def test_the_rank_table_is_read_or_said_to_decide(
     assert [(each["RANK_ID"].value, each["ASCEND_DEVICE_ID"].value) for each in shown] == order
     assert {each["ASCEND_DEVICE_ID"].origin for each in shown} == {origin}
     if text:
-        from entrypoint.run import rank_table
+        from entrypoint.host import rank_table
 
         cards = asyncio.run(rank_table.wait(facts, topology, 1.0, quiet))
         assert [(str(rank), str(card)) for rank, card in zip(cards.ranks, cards.devices, strict=True)] == order

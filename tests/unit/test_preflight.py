@@ -11,8 +11,8 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.errors import CantCreateError, OsError
-from entrypoint.model import Attendance, Device, Facts, Node, Plan, Roster, Topology
-from entrypoint.run import preflight
+from entrypoint.host import preflight
+from entrypoint.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
 
 FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
 
@@ -24,7 +24,7 @@ def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0
 
 def draft(where: Topology) -> Plan:
     spec = specs.load("command: [prog]\nlauncher: mpirun\n", "job.yaml", {}, {})
-    return planning.build(spec, FACTS, where, planning.assume_roster(where, FACTS))
+    return planning.build(spec, FACTS, where, planning.assume_members(where, FACTS))
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_clocks_minutes_apart() -> None:
     where = topology("/run/job", nodes=4)
 
     def said(*clocks: float) -> list[str]:
-        return planning.clock_warnings(where, Roster(tuple(Attendance(*x) for x in attendances(clocks))))
+        return planning.clock_warnings(where, Members(tuple(NodeReport(*x) for x in reports(clocks))))
 
-    def attendances(clocks: tuple[float, ...]) -> list[tuple[object, ...]]:
+    def reports(clocks: tuple[float, ...]) -> list[tuple[object, ...]]:
         return [(rank, 2, "1", "", "", clock) for rank, clock in enumerate(clocks)]
 
     assert said(0, 0.4, -119, 119) == []

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError
+from entrypoint.programs import supervisor
 from entrypoint.render import quote_compose, quote_sh, quote_ssh, quote_word, quote_yaml, render
-from entrypoint.run import keeper
 
 AWKWARD = [
     *("", " ", "-n", "--", "-e x", "it's", 'say "hi"', "a\nb\n", "\r", "\t"),
@@ -75,11 +75,11 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: lis
     (folder / "rank.env").write_bytes(b"".join(os.fsencode(f"{name}={text}\0") for name, text in given.items()))
     context = {
         "host": "h\nexport EVIL=1\rexport EVIL=1\u2028export EVIL=1\x85export EVIL=1",
-        "keeper": [
+        "supervisor": [
             sys.executable,
             "-I",
             "-S",
-            keeper.__file__,
+            supervisor.__file__,
             "--env",
             str(folder / "rank.env"),
             "--cwd",

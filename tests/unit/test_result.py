@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError
+from entrypoint.host.result import Result, classify, line
 from entrypoint.model import Device, Node, Outcome, Topology
-from entrypoint.run.result import Result, classify, line
 
 
 @pytest.mark.parametrize(

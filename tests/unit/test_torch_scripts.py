@@ -23,11 +23,11 @@ from entrypoint import spec as specs
 from entrypoint.errors import SpecError
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers import torchlaunch, torchrun
-from entrypoint.model import Attendance, Device, Launch, Node, Roster, Topology
+from entrypoint.model import Device, Launch, Members, Node, NodeReport, Topology
 from entrypoint.render import TEMPLATES
 
 CPU = Device("cpu", 0, "no accelerator")
-NOBODY = Roster(())
+NOBODY = Members(())
 AWKWARD = (
     *("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
@@ -599,16 +599,16 @@ def test_lines_begin_with_node_and_rank_where_asked(bench: Bench) -> None:
 
 def test_how_long_the_first_node_s_launcher_stays() -> None:
     """It holds the store of all; where nothing is heard of the others, its wait has to end by itself."""
-    heard = Roster(tuple(Attendance(rank, 2, "1") for rank in range(2)))
+    heard = Members(tuple(NodeReport(rank, 2, "1") for rank in range(2)))
     barrier = {"EXIT_BARRIER": "2000000"}
     for launcher in (torchrun, torchlaunch):
         assert settings(launcher.plan(job(), topology(), heard)).items() >= barrier.items()
-        for at, roster in (
+        for at, members in (
             (topology(me=1), heard),
             (topology(), replace(heard, assumed=True)),
             (topology(["w"]), heard),
         ):
-            assert "EXIT_BARRIER" not in settings(launcher.plan(job(), at, roster))
+            assert "EXIT_BARRIER" not in settings(launcher.plan(job(), at, members))
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.run.wire import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
+from entrypoint.session.codec import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "broken": None}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}

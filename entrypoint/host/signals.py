@@ -10,8 +10,8 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
 
+from entrypoint.host.progress import Say
 from entrypoint.model import Outcome
-from entrypoint.run.progress import Say
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job, to have it save

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from entrypoint.errors import ConfigError, NoInputError
+from entrypoint.host.files import read
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Topology
-from entrypoint.run.files import read
 from entrypoint.secret import HIDDEN, weakness
 
 _OPENSSH: Any = serialization.load_ssh_private_key

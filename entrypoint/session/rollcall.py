@@ -19,12 +19,12 @@ from functools import partial
 import paramiko
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
-from entrypoint.model import Attendance, Interface, Node, Outcome, Roster
-from entrypoint.run import wire
-from entrypoint.run.keys import Keys
-from entrypoint.run.progress import Say, Waiting
-from entrypoint.run.resolve import Address, in_thread, pause, resolve
-from entrypoint.run.session import WORDS, Session
+from entrypoint.host.keys import Keys
+from entrypoint.host.progress import Say, Waiting
+from entrypoint.model import Interface, Members, Node, NodeReport, Outcome
+from entrypoint.session import codec
+from entrypoint.session.resolve import Address, in_thread, pause, resolve
+from entrypoint.session.session import WORDS, Session
 
 _TRY = 5.0  # seconds for one step of one attempt
 _ATTEMPT = 15.0  # seconds for all its steps: a peer that freezes between two may be replaced by one that answers
@@ -69,7 +69,7 @@ class RollCall:
         user: str,
         keys: Keys,
         question: Callable[[Node, str], bytes],
-        on_message: Callable[[Session, wire.Message], None],
+        on_message: Callable[[Session, codec.Message], None],
         waiting: Waiting,
         say: Say,
     ) -> None:
@@ -82,7 +82,7 @@ class RollCall:
         self._wrong: dict[str, ConfigError] = {}  # host -> why it cannot be of this job
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # all are there, or one can't be
 
-    async def gather(self, own: Attendance, limit: float) -> Roster:
+    async def gather(self, own: NodeReport, limit: float) -> Members:
         """Everyone's answer, in rank order, once all are there.
 
         Raises UnavailableError at the deadline, with every missing peer and what was seen of each; RefusedError when a
@@ -98,8 +98,8 @@ class RollCall:
         finally:
             for caller in callers:
                 caller.cancel()
-        answers = {rank: session.attendance for rank, session in self.sessions.items()}
-        return Roster(tuple(answer for _, answer in sorted({own.rank: own, **answers}.items())))
+        answers = {rank: session.report for rank, session in self.sessions.items()}
+        return Members(tuple(answer for _, answer in sorted({own.rank: own, **answers}.items())))
 
     def _unavailable(self, limit: float) -> UnavailableError:
         missing = self._waiting.missing()
@@ -117,7 +117,7 @@ class RollCall:
                 async with self._handshakes:
                     session = await self._login(node, found)
             except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
-                self._waiting.update(node.host, wire.one_line(str(error) or type(error).__name__))
+                self._waiting.update(node.host, codec.one_line(str(error) or type(error).__name__))
                 now = time.monotonic()
                 refused = isinstance(error, Unready) and error.refused
                 refused_since = (refused_since or now) if refused else None
@@ -183,7 +183,7 @@ class RollCall:
                 attempt.end()  # what nobody waits for must not come to be a session
 
     def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
-        """One login, in a thread of its own: connect, prove both keys, start the attendant, ask."""
+        """One login, in a thread of its own: connect, prove both keys, start the endpoint, ask."""
         address, client = "", None
         try:
             attempt.connection = connection = _connect(found)
@@ -207,13 +207,13 @@ class RollCall:
             attempt.step = f"the answer of {address}"
             sent = time.time()
             channel.sendall(self._question(node, address))
-            intake = wire.Intake(wire.FROM_WORKER, wire.TO_LEADER, time.monotonic())
+            intake = codec.Intake(codec.FROM_WORKER, codec.TO_LEADER, time.monotonic())
             answer, early = _first_answer(channel, intake, address)
             middle = (sent + time.time()) / 2
             client.set_keepalive(10)
             if answer["kind"] == "refuse":
                 raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
-            attendance = Attendance(
+            report = NodeReport(
                 node.rank,
                 answer["slots"],
                 answer["toolkit"],
@@ -226,7 +226,7 @@ class RollCall:
                 answer["attempt"],
             )
             local = connection.getsockname()[0]
-            return Session(node, client, channel, attendance, intake, early, local)
+            return Session(node, client, channel, report, intake, early, local)
         except BaseException as error:
             if client is not None:
                 client.close()
@@ -248,7 +248,7 @@ def _known(text: str) -> paramiko.HostKeys:
         except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
             good = False
         if not good:
-            seen = f"line {number}: {wire.one_line(line.strip(), 80)}"
+            seen = f"line {number}: {codec.one_line(line.strip(), 80)}"
             raise ConfigError("ssh.known_hosts cannot be read", seen, "make each line: HOST ssh-ed25519 KEY")
         if entry and entry.key:
             for name in entry.hostnames:
@@ -261,14 +261,14 @@ def _named(missing: Mapping[str, str]) -> str:
 
 
 def _first_answer(
-    channel: paramiko.Channel, intake: wire.Intake, address: str
-) -> tuple[wire.Message, list[wire.Message]]:
+    channel: paramiko.Channel, intake: codec.Intake, address: str
+) -> tuple[codec.Message, list[codec.Message]]:
     """The answer to our question, and what has come after it."""
     while True:
         data = channel.recv(65536)
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
-            words = wire.one_line(said.decode(errors="replace").strip(), WORDS)
+            words = codec.one_line(said.decode(errors="replace").strip(), WORDS)
             raise Unready(f"no attendant at {address}{': ' + words if words else ''}")
         messages = intake.feed(data, time.monotonic())
         for number, message in enumerate(messages, start=1):
@@ -303,11 +303,11 @@ def _explained(error: BaseException, address: str) -> BaseException:
     """What went wrong in an attempt, for people."""
     if isinstance(error, (Unready, ConfigError)):
         return error
-    words = wire.one_line(str(error) or type(error).__name__)
+    words = codec.one_line(str(error) or type(error).__name__)
     # paramiko calls a login that took too long, or was cut off, one that failed; only this one is sshd's own word.
     if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
         return Unready(f"our key is refused by {address}", refused=True)
-    if isinstance(error, wire.Invalid):
+    if isinstance(error, codec.Invalid):
         return Unready(f"{address} says what no node of this job does: {words}")
     if isinstance(error, paramiko.SSHException):
         return Unready(f"no ssh login at {address}: {words}")

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from entrypoint.host.python import script
 from entrypoint.model import Outcome
-from entrypoint.run import keeper
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _LOOK = 1.0  # seconds between two looks for the end of a process, where the kernel does not tell
@@ -78,18 +78,18 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
     torch's launchers have Python read what is no program, so another interpreter's script must be executable.
     """
     word = command[0] if command else ""
-    script = keeper.script(command) or (word if word.endswith(".py") or "/" in word else "")
-    path = os.path.join(cwd, script)
-    if not script or os.access(path, os.X_OK):
+    file = script(command) or (word if word.endswith(".py") or "/" in word else "")
+    path = os.path.join(cwd, file)
+    if not file or os.access(path, os.X_OK):
         return None
     try:
-        with open(path, "rb") as file:
-            first = file.readline(256)
+        with open(path, "rb") as opened:
+            first = opened.readline(256)
     except OSError as error:
-        return cannot_start((script,), error)
+        return cannot_start((file,), error)
     if not first.startswith(b"#!") or b"python" in first:
         return None
-    return cannot_start((script,), PermissionError(errno.EACCES, os.strerror(errno.EACCES), script))
+    return cannot_start((file,), PermissionError(errno.EACCES, os.strerror(errno.EACCES), file))
 
 
 async def start(
@@ -97,7 +97,7 @@ async def start(
 ) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
-    A keeper (`kept`) sees our death itself, and has more to end than the kernel would.
+    A supervisor (`kept`) sees our death itself, and has more to end than the kernel would.
     Raises OSError when it is not there or cannot be executed.
     """
     words = argv if kept else mortal(argv)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
+from entrypoint.host import names
+from entrypoint.host.process import mortal
+from entrypoint.host.signals import USERS, ignoring
 from entrypoint.model import Facts
-from entrypoint.run import names
-from entrypoint.run.process import mortal
-from entrypoint.run.signals import USERS, ignoring
 from entrypoint.secret import is_secret
 
 _BUSY = 0.2  # seconds after which an sshd that lets nobody in is asked again

@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from entrypoint.run.ourselves import STARTED, WAITING
+from entrypoint.host.ourselves import STARTED, WAITING
 
 _PROC = Path("/proc")
 _YOUNG = 10.0  # seconds in which one that looks like a boot may not have come to give itself a name

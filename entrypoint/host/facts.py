@@ -13,10 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from entrypoint.host import interfaces
+from entrypoint.host.python import python_set_locale
 from entrypoint.model import Facts
 from entrypoint.plan import NAMES
-from entrypoint.run import interfaces
-from entrypoint.run.keeper import python_set_locale
 
 # sshd and its friends live where an ordinary user's PATH does not look.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"

@@ -11,9 +11,9 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.model import Attendance, Node
-from entrypoint.run import wire
-from entrypoint.run.progress import Say
+from entrypoint.host.progress import Say
+from entrypoint.model import Node, NodeReport
+from entrypoint.session import codec
 
 WORDS = 1000  # characters of what a session's stderr says, which are shown
 _TURN = 256 * 1024  # bytes read of one session before the others, and signals, have their turn
@@ -27,12 +27,12 @@ class Session:
         node: Node,
         client: paramiko.Transport,
         channel: paramiko.Channel,
-        attendance: Attendance,
-        intake: wire.Intake,
-        early: list[wire.Message],
+        report: NodeReport,
+        intake: codec.Intake,
+        early: list[codec.Message],
         local: str,
     ) -> None:
-        self.node, self.attendance = node, attendance
+        self.node, self.report = node, report
         self.local = local  # this node's address in it
         self.heard = time.monotonic()
         self.why = ""
@@ -42,7 +42,7 @@ class Session:
         self._shown = False  # what its stderr said
         self._closed = False
 
-    def listen(self, on_message: Callable[[Session, wire.Message], None], say: Say) -> None:
+    def listen(self, on_message: Callable[[Session, codec.Message], None], say: Say) -> None:
         """Begin to pass on what the worker says. Call it in the event loop."""
         self._on_message, self._say = on_message, say
         self._channel.settimeout(0.0)  # a peer that takes nothing must not hold up the others
@@ -62,7 +62,7 @@ class Session:
         if (self._channel.eof_received or self._channel.closed) and not self._channel.recv_ready():
             self.close()
 
-    def _take(self) -> tuple[int, list[wire.Message]]:
+    def _take(self) -> tuple[int, list[codec.Message]]:
         """Some of what has arrived: its bytes, and the messages in them. Ends the session where they are none."""
         try:
             size = self._take_words()
@@ -71,7 +71,7 @@ class Session:
             data = self._channel.recv(65536)
             self.heard = time.monotonic()
             return size + len(data), self._intake.feed(data, self.heard)
-        except wire.Invalid as error:
+        except codec.Invalid as error:
             self.close(f"it says what no node of this job does: {error}")
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close(f"its session broke: {error or type(error).__name__}")
@@ -83,7 +83,7 @@ class Session:
             return 0
         data = self._channel.recv_stderr(65536)
         self._intake.count(len(data), time.monotonic())
-        words = wire.one_line(data.decode(errors="replace").strip(), WORDS)
+        words = codec.one_line(data.decode(errors="replace").strip(), WORDS)
         if words and not self._shown:
             self._shown = True
             self._say(f"{self.node.host}'s session says: {words}")
@@ -92,7 +92,7 @@ class Session:
     def send(self, kind: str, **fields: Any) -> None:
         """Say something to the worker; a session that is gone is found by its end, not here."""
         try:
-            self._channel.sendall(wire.pack(kind, **fields))
+            self._channel.sendall(codec.pack(kind, **fields))
         except TimeoutError:
             self.close("it takes nothing any more")
         except (OSError, EOFError, paramiko.SSHException):

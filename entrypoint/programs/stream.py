@@ -1,4 +1,4 @@
-"""What a program prints, on its way through its keeper (keeper.py): never lost, never held up by another's output.
+"""What a program prints, on its way through its supervisor: never lost, never held up by another's output.
 
 It runs in a process of each rank's, so it imports what is built in and little else.
 """

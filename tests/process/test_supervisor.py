@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from bench import until
 
-from entrypoint.run import keeper
+from entrypoint.programs import supervisor
 
-KEEP = [sys.executable, "-I", "-S", keeper.__file__]
+KEEP = [sys.executable, "-I", "-S", supervisor.__file__]
 
 
 def keep(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
@@ -275,7 +275,7 @@ def test_killed_it_takes_the_program_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("round_", range(10))
 def test_a_signal_to_the_group_ends_the_program_whenever_it_comes(round_: int) -> None:
-    """The keeper must not take for itself a signal that was meant for a program that it has not started yet."""
+    """The supervisor must not take for itself a signal that was meant for a program that it has not started yet."""
     process = subprocess.Popen([*KEEP, "--", "sleep", "600"], start_new_session=True)
     try:
         process.wait(0.004 * round_)  # somewhere between its first line and the program's

@@ -10,7 +10,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from entrypoint.run.memory import cgroup_folders
+from entrypoint.host.memory import cgroup_folders
 
 
 @dataclass(frozen=True)

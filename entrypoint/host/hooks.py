@@ -8,10 +8,10 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from entrypoint.host import process
+from entrypoint.host.progress import Say
+from entrypoint.host.signals import Signals
 from entrypoint.model import Outcome
-from entrypoint.run import process
-from entrypoint.run.progress import Say
-from entrypoint.run.signals import Signals
 
 FOLDER = Path("/etc/entrypoint/start.d")
 

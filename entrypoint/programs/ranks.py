@@ -1,7 +1,7 @@
-"""The ranks of this node, as their wrappers tell of them: who started, who ended how, who is still there.
+"""The ranks of this node, as their supervisors tell of them: who started, who ended how, who is still there.
 
-The wrapper (keeper.py) writes a line into a named pipe when its rank starts, when that ends, and when it has passed on
-the last of its output. A wrapper that was killed writes no line, so its process is watched too. Programs may write into
+A supervisor writes a line into a named pipe when its rank starts, when that ends, and when it has passed on the last of
+its output. One that was killed writes no line, so its process is watched too. Programs may write into
 the pipe as well: a line counts where its number can be one, and a process only where it runs below this one.
 """
 
@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from entrypoint.run import process
-from entrypoint.run.files import RunDir
+from entrypoint.host import process
+from entrypoint.host.files import RunDir
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
 

@@ -7,9 +7,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-from entrypoint.run import wire
-from entrypoint.run.attend import Attendant
-from entrypoint.run.files import RunDir
+from entrypoint.host.files import RunDir
+from entrypoint.session import codec
+from entrypoint.session.endpoint import Endpoint
 
 
 def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
@@ -18,20 +18,20 @@ def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
     async def leaves_with_a_result(run_dir: RunDir) -> None:
         lost, first = asyncio.Event(), asyncio.Event()
 
-        def on_message(message: wire.Message) -> None:
+        def on_message(message: codec.Message) -> None:
             heard.append(message["kind"])
             first.set()
 
-        attendant = Attendant(on_message, lambda why: lost.set(), lambda first: True)
-        await attendant.open(run_dir)
+        endpoint = Endpoint(on_message, lambda why: lost.set(), lambda first: True)
+        await endpoint.open(run_dir)
         with socket.socket(socket.AF_UNIX) as leader:
             leader.connect(str(run_dir.path / "attend.sock"))
-            leader.sendall(wire.pack("start", attempt=1))
+            leader.sendall(codec.pack("start", attempt=1))
             await asyncio.wait_for(first.wait(), 5)
-            leader.sendall(wire.pack("release", status=0, reason="", program=False, again=False))
-        attendant.send("stopped")  # nobody is there any more, and the result is not read yet
+            leader.sendall(codec.pack("release", status=0, reason="", program=False, again=False))
+        endpoint.send("stopped")  # nobody is there any more, and the result is not read yet
         await asyncio.wait_for(lost.wait(), 5)
-        attendant.close()
+        endpoint.close()
 
     with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
         run_dir = RunDir(str(Path(folder) / "run"))

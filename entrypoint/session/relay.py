@@ -1,4 +1,4 @@
-"""The attendant's end of an ssh session: bytes between standard streams and this node's entrypoint, both ways.
+"""The endpoint's end of an ssh session: bytes between standard streams and this node's entrypoint, both ways.
 
 Run as a file, alone and isolated, so that it starts in milliseconds on a node that is busy starting.
 """

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from entrypoint import plan as planning
 from entrypoint.errors import EntrypointError
+from entrypoint.host import keys, preflight, process, rank_table, sshd
+from entrypoint.host.progress import Say
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program, Topology
-from entrypoint.run import keys, preflight, process, rank_table, sshd
-from entrypoint.run.progress import Say
 
 
 def dry_run(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> tuple[Plan, list[Outcome]]:
@@ -19,12 +19,12 @@ def dry_run(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> tuple[
 
     Raises EntrypointError where there can be no plan at all.
     """
-    roster = planning.assume_roster(topology, facts)
-    plan, refused = planning.build(spec, facts, topology, roster), []
+    members = planning.assume_members(topology, facts)
+    plan, refused = planning.build(spec, facts, topology, members), []
     if plan.launch.needs_rank_table:
         try:
             cards = rank_table.look(facts, topology, say)
-            plan = planning.build(spec, facts, topology, replace(roster, cards=cards))
+            plan = planning.build(spec, facts, topology, replace(members, cards=cards))
         except EntrypointError as error:
             refused.append(_outcome(error))
     outcomes = (

@@ -7,9 +7,9 @@ import os
 
 from entrypoint import ranktable
 from entrypoint.errors import ConfigError
+from entrypoint.host.files import read
+from entrypoint.host.progress import Say, Waiting
 from entrypoint.model import Cards, Facts, Topology
-from entrypoint.run.files import read
-from entrypoint.run.progress import Say, Waiting
 
 _NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 _LOOK = 0.5  # seconds between two looks: where a file is mounted, its change sends no event that holds for all mounts

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.run import shim, wire
-from entrypoint.run.files import RunDir, explained
+from entrypoint.host.files import RunDir, explained
+from entrypoint.session import codec, relay
 
 
-class Attendant:
+class Endpoint:
     """Takes one session at a time. A leader that comes again has lost the one before; whether another may take its
     place, `may_replace` says of its first message."""
 
     def __init__(
         self,
-        on_message: Callable[[wire.Message], None],
+        on_message: Callable[[codec.Message], None],
         on_lost: Callable[[str], None],
-        may_replace: Callable[[wire.Message], bool],
+        may_replace: Callable[[codec.Message], bool],
     ) -> None:
         self._on_message, self._on_lost, self._may_replace = on_message, on_lost, may_replace
         self._writer: asyncio.StreamWriter | None = None
@@ -37,11 +37,11 @@ class Attendant:
         with explained(socket):
             self._server = await asyncio.start_unix_server(self._serve, str(socket))
         # -I -S: nothing of the user's, and nothing that costs time.
-        command = shlex.join([sys.executable, "-I", "-S", str(Path(shim.__file__)), str(socket)])
+        command = shlex.join([sys.executable, "-I", "-S", str(Path(relay.__file__)), str(socket)])
         run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        intake = wire.Intake(wire.FROM_LEADER, wire.TO_WORKER, time.monotonic(), __version__)
+        intake = codec.Intake(codec.FROM_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
         why, taken = "its session ended", False
         # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
         with contextlib.suppress(asyncio.CancelledError):
@@ -49,20 +49,20 @@ class Attendant:
                 async for data in _all_data(reader, writer):
                     for message in intake.feed(data, time.monotonic()):
                         if not taken and not self._take(writer, message):
-                            writer.write(wire.pack("busy"))
+                            writer.write(codec.pack("busy"))
                             writer.close()
                             return
                         taken = True
                         if self._writer is writer:
                             self._on_message(message)
-            except wire.Invalid as error:
+            except codec.Invalid as error:
                 why = f"it says what no leader does: {error}"
         if self._writer is writer:
             self._writer = None
             self._on_lost(why)
         writer.close()
 
-    def _take(self, writer: asyncio.StreamWriter, first: wire.Message) -> bool:
+    def _take(self, writer: asyncio.StreamWriter, first: codec.Message) -> bool:
         """Whether this session is ours from now on."""
         if self._writer is not None:
             if not self._may_replace(first):
@@ -75,7 +75,7 @@ class Attendant:
         """Say something to the leader; without a session there is nobody to tell."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
-                self._writer.write(wire.pack(kind, **fields))
+                self._writer.write(codec.pack(kind, **fields))
 
     @property
     def connected(self) -> bool:

@@ -1,6 +1,6 @@
 """Keeps one program: gives it its environment, passes on what it prints, remembers the last of it, tells how it ended.
 
-Run as a file, alone and isolated, once for each rank and each program of a node: `python keeper.py OPTIONS -- PROGRAM`
+Run as a file, alone and isolated, for each rank and each program of a node: `python supervisor.py OPTIONS -- PROGRAM`
 
     --cwd      directory to start the program in
     --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
@@ -31,7 +31,8 @@ import time
 if __name__ == "__main__":  # alone and isolated, Python finds nothing of ours
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.run.stream import Stream, write_all
+from entrypoint.host.python import python_set_locale, script
+from entrypoint.programs.stream import Stream, write_all
 
 if False:  # for type checkers alone: it takes long to import
     from collections.abc import Callable, Iterable
@@ -132,17 +133,6 @@ def main(argv: list[str]) -> int:
         kept.hold()
         return 0
     return status
-
-
-def python_set_locale() -> bool:
-    """Whether LC_CTYPE was not given: in a C locale Python sets it for itself and all that it starts (PEP 538)."""
-    if os.environ.get("LC_CTYPE") != "C.UTF-8":
-        return False
-    try:
-        with open("/proc/self/environ", "rb") as given:
-            return not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0"))
-    except OSError:
-        return False
 
 
 def _load(file: str) -> None:
@@ -378,17 +368,6 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[.
         write_all(2, f"cannot start {program[0]}: {place}{error.strerror}\n".encode("utf-8", "surrogateescape"))
     finally:
         os._exit(status)
-
-
-def script(program: list[str] | tuple[str, ...]) -> str:
-    """The script that this Python is to read, "" where it is another program or that is not plain to see."""
-    if os.path.basename(program[0]).startswith("python"):
-        for word in program[1:]:
-            if not word.startswith("-"):
-                return word
-            if word.strip("-uBEIOPsSqvx") or not word.strip("-"):
-                break  # -m, -c, or an option with a value
-    return ""
 
 
 def _nothing(signum: int, frame: object) -> None:

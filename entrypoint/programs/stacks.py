@@ -10,16 +10,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from entrypoint.run import process
-from entrypoint.run.progress import Say
+from entrypoint.host import process
+from entrypoint.host.progress import Say
 
 _MOST = 16  # processes of one program that are shown
 
 
 async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -> None:
-    """Say what each program (name -> pid of its keeper) is doing, within `limit` seconds."""
+    """Say what each program (name -> pid of its supervisor) is doing, within `limit` seconds."""
     spy = shutil.which("py-spy", path=f"{path}:{os.path.dirname(sys.executable)}")
-    below = [(name, pid) for name, keeper in programs.items() for pid in process.descendants(keeper)[:_MOST]]
+    below = [(name, pid) for name, supervisor in programs.items() for pid in process.descendants(supervisor)[:_MOST]]
     looks = await asyncio.gather(*(_look(pid, spy, limit) for _, pid in below))
     for (name, _), (title, lines) in zip(below, looks, strict=True):
         say(f"{name}, {title}")

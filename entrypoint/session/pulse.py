@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from entrypoint import heartbeat
-from entrypoint.run.session import Session
+from entrypoint.session.session import Session
 
 
 class Pulse:

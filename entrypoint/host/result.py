@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
+from entrypoint.host.progress import Say
+from entrypoint.host.signals import Stopped
 from entrypoint.model import Outcome, Topology
-from entrypoint.run.progress import Say
-from entrypoint.run.signals import Stopped
 from entrypoint.secret import scrubbed
 
 TERMINATION_LOG = Path("/dev/termination-log")

@@ -1,0 +1,1 @@
+"""Processes: what keeps each one, its output, its stacks, and what it leaves running."""
