@@ -16,7 +16,7 @@ test:  ## everything that must hold: lint, types, units, real sshd and mpirun, r
 	@scripts/test
 
 .PHONY: test-image
-test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/image-contract.md
+test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/reference/image-contract.md
 	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
 	@ENTRYPOINT_IMAGE_TESTS=all scripts/test tests/image --quiet
 
@@ -37,11 +37,11 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 	@scripts/test-arm64
 
 .PHONY: test-faults
-test-faults:  ## every fault of docs/supervision.md in real containers, three times in a row: fault, bound, seconds, result
+test-faults:  ## every fault of docs/reference/supervision.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
 .PHONY: test-security
-test-security:  ## every point of docs/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
+test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
 	@ENTRYPOINT_SECURITY=all scripts/test tests/security -q --no-header
 
@@ -57,7 +57,7 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 	@scripts/build-image ascend
 
 .PHONY: wheel
-wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/images.md
+wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/how-to/images.md
 	@scripts/wheel
 
 .PHONY: bench-boot

@@ -156,4 +156,4 @@ def _exit_codes() -> str:
     """The table of exit statuses, as errors.py documents it."""
     table = (errors.__doc__ or "").split("\n\n")[1:3]
     variables = f"Every field of the spec has a variable, {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
-    return "\n\n".join([*table, f"{variables} See docs/spec.md."])
+    return "\n\n".join([*table, f"{variables} See docs/reference/spec.md."])

@@ -2,7 +2,7 @@
 
 JobSpec (jobspec.py) --fields()--> FieldInfo --checked()--> a value, or a problem in plain words
                                            --schema()---> JSON Schema for editors
-                                           --markdown()-> docs/spec.md
+                                           --markdown()-> docs/reference/spec.md
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in known.values():
-            near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/spec.md"])
+            near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
 
 

@@ -1,4 +1,4 @@
-"""The reference of all fields, docs/spec.md: `python -m entrypoint.specdoc` prints it."""
+"""The reference of all fields, docs/reference/spec.md: `python -m entrypoint.specdoc` prints it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _row(field: FieldInfo) -> str:
 
 
 def markdown() -> str:
-    """The reference of all fields, docs/spec.md."""
+    """The reference of all fields, docs/reference/spec.md."""
     groups: dict[str, list[FieldInfo]] = {}
     for field in fields():
         groups.setdefault(field.path.rpartition(".")[0], []).append(field)

@@ -4,7 +4,7 @@
                         |
                         +--own--> Server: this node's devices and their ranks
 
-The forms, with their sources and every message, are in docs/ranktables.md.
+The forms, with their sources and every message, are in docs/reference/ranktables.md.
 """
 
 from entrypoint.ranktable.make import from_addresses, from_hccn_conf, make, merge

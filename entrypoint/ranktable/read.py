@@ -36,7 +36,7 @@ def parse(text: str, where: str) -> RankTable:
     raise ConfigError(
         f"rank table {where} is of no known form",
         "it has neither server_list nor group_list",
-        "give a v1.0, v1.2, v0.1 or lab table, see docs/ranktables.md",
+        "give a v1.0, v1.2, v0.1 or lab table, see docs/reference/ranktables.md",
     )
 
 

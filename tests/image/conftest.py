@@ -1,4 +1,4 @@
-"""One line for each point of docs/image-contract.md and each image: seconds, and whether it holds (`make test-image`).
+"""One line for each point of docs/reference/image-contract.md and each image: seconds, result (`make test-image`).
 
 A point is a test function; the first line of its docstring is what the line says, and begins with the point's number.
 """

@@ -49,10 +49,10 @@ def test_a_program_that_is_not_there(image: str) -> None:
 
 
 def test_every_point_is_in_the_document() -> None:
-    """0 docs/image-contract.md names every one of these tests, and no other"""
+    """0 docs/reference/image-contract.md names every one of these tests, and no other"""
     files = sorted(HERE.glob("test_*.py"))
     found = [name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), flags=re.M)]
-    named = re.findall(r"`(test_\w+)`", (TREE / "docs/image-contract.md").read_text())
+    named = re.findall(r"`(test_\w+)`", (TREE / "docs/reference/image-contract.md").read_text())
     assert sorted(named) == sorted(found)
     numbered = [re.findall(r'^def (test_\w+).*\n    """(\d)', file.read_text(), flags=re.M) for file in files]
     assert sum(map(len, numbered)) == len(found)  # each says which point it is

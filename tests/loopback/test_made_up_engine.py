@@ -46,7 +46,8 @@ def test_an_engine_is_one_file_one_template_and_one_case_folder(
         "job.yaml",
     ]
     env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    for words, out in (("tests.golden", os.devnull), ("entrypoint.specdoc", tree / "docs/spec.md")):  # as `make golden`
+    page = tree / "docs/reference/spec.md"
+    for words, out in (("tests.golden", os.devnull), ("entrypoint.specdoc", page)):  # as `make golden`
         with open(out, "w") as file:
             subprocess.run([sys.executable, "-m", words], cwd=tree, env=env, check=True, stdout=file)
     made = (tree / "tests/launchers/beacon/two/node-1/beacon.sh").read_text()

@@ -1,6 +1,6 @@
 """One line for each point: what must hold, the seconds it took to try, whether it does (`make test-security`).
 
-A point is a test function; its docstring is what the line says, and docs/security.md names it.
+A point is a test function; its docstring is what the line says, and docs/explanation/security.md names it.
 """
 
 from __future__ import annotations

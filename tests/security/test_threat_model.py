@@ -1,4 +1,4 @@
-"""docs/security.md says of every line which test tries it: those tests are there, and none of ours is left out."""
+"""docs/explanation/security.md names a test for every line: those tests are there, and none of ours is left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TREE = Path(__file__).parents[2]
-TEXT = (TREE / "docs/security.md").read_text()
+TEXT = (TREE / "docs/explanation/security.md").read_text()
 
 
 def _defined(folder: str) -> set[str]:

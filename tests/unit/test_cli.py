@@ -66,8 +66,8 @@ def test_only_what_describes_a_job_makes_one_of_a_program(env: dict[str, str], i
 
 
 def trials() -> list[str]:
-    """The lines of docs/engines.md that start a job on Ascend cards, or as if there were some."""
-    text = (Path(__file__).parents[2] / "docs/engines.md").read_text()
+    """The lines of docs/how-to/engines.md that start a job on Ascend cards, or as if there were some."""
+    text = (Path(__file__).parents[2] / "docs/how-to/engines.md").read_text()
     return [line for line in text.splitlines() if line.startswith("docker run") and "RANK_TABLE=none" in line]
 
 

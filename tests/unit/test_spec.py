@@ -178,7 +178,7 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
     ({"ENTRYPOINT_SLOT": "4"}, "no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
     ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "no such setting | did you mean `ENTRYPOINT_SECRET`?"),
-    ({"ENTRYPOINT_QQ": "4"}, "no such setting | use one of the names in docs/spec.md"),
+    ({"ENTRYPOINT_QQ": "4"}, "no such setting | use one of the names in docs/reference/spec.md"),
     ({"ENTRYPOINT_SECRET": "hunter2"}, "a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
     ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
     ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501

@@ -5,7 +5,7 @@
 #
 # Run it on every node; it needs bash, Python and torch (1.13 or newer), nothing else. `python train.py`, `-m package.module`
 # and a program that is not Python work as well as a script does.
-# Each setting is a variable, docs/torchrun.md has them; what is unset comes from ModelArts' variables, else from the job spec.
+# Each setting is a variable, docs/reference/torchrun.md has them; what is unset comes from ModelArts' variables, else from the job spec.
 set -euo pipefail
 self=torchlaunch.sh
 extra_name=TORCHLAUNCH_EXTRA_ARGS
