@@ -219,14 +219,18 @@ class Launch:
     folders: tuple[str, ...] = ()  # to be there before a program starts
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
-    needs_ssh: bool = False  # cannot work on many nodes without sshd and keys
-    wraps_ranks: bool = False  # every rank starts through rank.sh, which tells of its start and end
-    keeps_ranks: bool = False  # its program starts each rank through rank.sh: which one failed is why the program did
+    needs_roll_call: bool = False  # many nodes cannot work without sshd and keys
+    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
+    # where programs start ranks through rank.sh: which rank failed is why the program did.
+    reports: Literal["programs", "ranks", "both"] = "programs"
+    becomes_program: bool = (
+        False  # it is the user's program and nothing else: without a roll call, this node becomes it
+    )
     takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
-    needs: tuple[str, ...] = ()  # programs of the launcher's own that this node must have
+    needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
     ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
-    verdict: Literal["leader", "first-failure"] = "leader"
+    completion: Literal["leader", "first-failure"] = "leader"
     awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
     needs_rank_table: bool = False  # starts when the platform has written it
 
@@ -241,9 +245,17 @@ class Plan:
     workdir: str
     env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
     files: tuple[File, ...]  # everything written into the run directory
-    roll_call: Literal["none", "wanted", "required"]
+    # We become the program; or we supervise programs, on one node or without a roll call; or the nodes hold one.
+    mode: Literal["exec", "local", "coordinated"]
     members: Members
-    alone: str = ""  # why several nodes that need no roll call hold none
+    no_roll_call: str = ""  # why several nodes that need no roll call hold none
+
+    @property
+    def roll_call(self) -> Literal["none", "wanted", "required"]:
+        """Whether the nodes call each other, in a word for people."""
+        if self.mode != "coordinated":
+            return "none"
+        return "required" if self.launch.needs_roll_call else "wanted"
 
     @property
     def ranks(self) -> int:

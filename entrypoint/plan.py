@@ -81,7 +81,7 @@ def no_ipv4(facts: Facts, launch: Launch) -> ConfigError | None:
     """Why mpirun cannot reach other nodes from here: Open MPI 5's daemons crash where there is IPv6 alone."""
     major = facts.mpi.split(".")[0]
     alone = facts.interfaces and all(":" in each.address for each in facts.interfaces)
-    if not (alone and launch.wraps_ranks and launch.needs_ssh and major.isdigit() and int(major) >= 5):
+    if not (alone and launch.reports == "ranks" and launch.needs_roll_call and major.isdigit() and int(major) >= 5):
         return None
     seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
     do = "give the containers IPv4 addresses, too, or use an image with Open MPI 4"
@@ -101,7 +101,7 @@ def clock_warnings(topology: Topology, members: Members) -> list[str]:
     return [f"warning: clocks differ from {topology.leader.host}'s | {', '.join(apart)} | {do}"]
 
 
-def build(
+def settle(
     spec: JobSpec, facts: Facts, topology: Topology, members: Members, leader_env: Mapping[str, str] | None = None
 ) -> Plan:
     """What this node will do. `leader_env` is the spec's env as worker-0 has it, once the roll call brought it.
@@ -120,15 +120,15 @@ def build(
         given.add("MY_MPI_BTL_TCP_IF")
     programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
     launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
-    roll_call, alone = _roll_call(spec, facts, topology, launch)
+    mode, no_roll_call = _mode(spec, facts, topology, launch)
     env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
-    if launch.wraps_ranks:
+    if launch.reports == "ranks":
         files += _wrapper(spec, facts, topology, env)
-    if launch.keeps_ranks:
+    if launch.reports == "both":
         files.append(_rank_script(facts, topology))
-    if roll_call != "none":
-        files += _ssh_files(spec, facts, topology, members, launch.needs_ssh)
+    if mode == "coordinated":
+        files += _ssh_files(spec, facts, topology, members, launch.needs_roll_call)
     return Plan(
         topology=topology,
         launcher=name,
@@ -136,25 +136,27 @@ def build(
         workdir=spec.workdir or facts.cwd,
         env=env,
         files=tuple(files),
-        roll_call=roll_call,
+        mode=mode,
         members=members,
-        alone=alone,
+        no_roll_call=no_roll_call,
     )
 
 
-def _roll_call(
+def _mode(
     spec: JobSpec, facts: Facts, topology: Topology, launch: Launch
-) -> tuple[Literal["none", "wanted", "required"], str]:
-    """Whether the nodes call each other; and why not, where they could do with it."""
-    if len(topology.nodes) == 1:
-        return "none", ""
-    if launch.needs_ssh:
-        return "required", ""
-    if "sshd" not in facts.programs:
-        return "none", "this image has no sshd"
-    if not (spec.secret or spec.secret_file or spec.ssh.client_key):
-        return "none", "no secret was given"
-    return "wanted", ""
+) -> tuple[Literal["exec", "local", "coordinated"], str]:
+    """What this node does; and why the nodes hold no roll call, where they could do with one."""
+    without = ""
+    if len(topology.nodes) > 1:
+        if launch.needs_roll_call:
+            return "coordinated", ""
+        if "sshd" not in facts.programs:
+            without = "this image has no sshd"
+        elif not (spec.secret or spec.secret_file or spec.ssh.client_key):
+            without = "no secret was given"
+        else:
+            return "coordinated", ""
+    return "exec" if launch.becomes_program else "local", without
 
 
 def check_device(spec: JobSpec, plan: Plan) -> None:

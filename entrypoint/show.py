@@ -37,9 +37,9 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "this_node": topology.me,
         "world_size": plan.ranks,
         "roll_call": plan.roll_call,
-        "alone": plan.alone,
+        "alone": plan.no_roll_call,
         "roster_assumed": plan.members.assumed,
-        "verdict": launch.verdict,
+        "verdict": launch.completion,
         "programs": [
             {
                 "command": list(program.argv),
@@ -126,8 +126,8 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
         f"this node: {topology.this.label} ({topology.this.host})",
     ]
-    if plan.alone:
-        lines.append(f"roll call: none, since {plan.alone}: each node ends by itself, whatever the others do")
+    if plan.no_roll_call:
+        lines.append(f"roll call: none, since {plan.no_roll_call}: each node ends by itself, whatever the others do")
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
         found = plan.members.reports[topology.me].interfaces

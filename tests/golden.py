@@ -46,7 +46,7 @@ def made(folder: Path) -> dict[str, str]:
     if folder.name == "render":
         return _texts(_rendered(*_settle(folder.parent, 0)))
     spec, facts, topology = _settle(folder.parent, int(folder.name.removeprefix("node-")))
-    plan = planning.build(spec, facts, topology, planning.assume_members(topology, facts))
+    plan = planning.settle(spec, facts, topology, planning.assume_members(topology, facts))
     return {**_texts(plan.files), "launch.txt": _launch(plan)}
 
 
@@ -81,7 +81,7 @@ def _texts(files: list[File] | tuple[File, ...]) -> dict[str, str]:
 
 def _launch(plan: Plan) -> str:
     launch = plan.launch
-    lines = [f"launcher {plan.launcher}, roll call {plan.roll_call}, verdict {launch.verdict}, in {plan.workdir}"]
+    lines = [f"launcher {plan.launcher}, roll call {plan.roll_call}, verdict {launch.completion}, in {plan.workdir}"]
     lines += ["no command: ranks are started from worker-0"] * (not launch.programs)
     lines += [f"rank    {_variable(var)}" for var in plan.env]
     for program in launch.programs:

@@ -20,11 +20,11 @@ def dry_run(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> tuple[
     Raises EntrypointError where there can be no plan at all.
     """
     members = planning.assume_members(topology, facts)
-    plan, refused = planning.build(spec, facts, topology, members), []
+    plan, refused = planning.settle(spec, facts, topology, members), []
     if plan.launch.needs_rank_table:
         try:
             cards = rank_table.look(facts, topology, say)
-            plan = planning.build(spec, facts, topology, replace(members, cards=cards))
+            plan = planning.settle(spec, facts, topology, replace(members, cards=cards))
         except EntrypointError as error:
             refused.append(_outcome(error))
     outcomes = (
@@ -47,7 +47,7 @@ def machine(spec: JobSpec, plan: Plan) -> tuple[Outcome | None, list[str]]:
 
 def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     """Before the roll call: keys that are not there or too weak, or no sshd that could work."""
-    if plan.roll_call == "none":
+    if plan.mode != "coordinated":
         return None
     try:
         keys.load(spec, plan.topology)
@@ -62,7 +62,7 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     path = facts.env.get("PATH", "")
     if mpirun := shutil.which("mpirun", path=path):
         path += f":{os.path.dirname(os.path.realpath(mpirun))}"  # where mpirun looks for its daemon, too
-    for name in launch.needs:
+    for name in launch.needs_programs:
         try:
             process.check((name,), {"PATH": path}, os.getcwd())
         except OSError as error:
@@ -72,9 +72,9 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
 
 def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     """When programs and ranks start: the first of them that cannot."""
-    becomes = plan.roll_call == "none" and plan.launcher == "plain"  # that looks for its script itself
-    unread = None if becomes else process.cannot_read(spec.command, plan.workdir)
-    ranks = (Program(spec.command),) if plan.launch.wraps_ranks else ()  # they start here, whoever starts them
+    # A program that we become looks for its script itself.
+    unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
+    ranks = (Program(spec.command),) if plan.launch.reports == "ranks" else ()  # they start here, whoever starts them
     refused = (program(facts, plan, each) for each in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 

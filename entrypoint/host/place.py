@@ -31,7 +31,7 @@ def settle(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | No
     for place in () if isinstance(why, Busy) else (*_PLACES, facts.home):
         run_dir = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
         if place and _unusable(run_dir) is None:
-            return plan.build(spec, facts, replace(draft.topology, run_dir=run_dir), draft.members), outcome
+            return plan.settle(spec, facts, replace(draft.topology, run_dir=run_dir), draft.members), outcome
     return draft, outcome
 
 

@@ -28,7 +28,7 @@ def check(plan: Plan, root: Path = Path("/")) -> list[str]:
     Raises CantCreateError when the run directory's file system is full or read-only, OsError when there are too few
     file handles for us; where it is both, the message has both.
     """
-    alone = plan.roll_call == "none" and plan.launcher == "plain"  # we become the program, and write nothing
+    alone = plan.mode == "exec"  # we become the program, and write nothing
     found = [] if alone else [error for error in (_disk(plan), _handles(plan)) if error]
     if len(found) > 1:
         raise type(found[0])("; ".join(map(str, found)))
@@ -74,7 +74,7 @@ def _handles(plan: Plan) -> EntrypointError | None:
 def _handles_needed(plan: Plan) -> tuple[int, int]:
     """By us; and by a rank, which may hold a connection to every other."""
     size, slots = plan.topology.world_size, plan.topology.this.slots
-    sessions = len(plan.topology.peers) if plan.topology.is_leader and plan.roll_call != "none" else 0
+    sessions = len(plan.topology.peers) if plan.topology.is_leader and plan.mode == "coordinated" else 0
     return _OWN + _PEER * sessions + _RANK * slots, _OWN + 2 * size
 
 

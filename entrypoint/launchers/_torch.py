@@ -38,7 +38,7 @@ def launch(spec: JobSpec, topology: Topology, members: Members, script: File, ow
         # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
         own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))
     program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
-    return Launch((program,), files=(script,), keeps_ranks=True, verdict="first-failure", ranks=topology.world_size)
+    return Launch((program,), files=(script,), reports="both", completion="first-failure", ranks=topology.world_size)
 
 
 def rendered(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:

@@ -54,7 +54,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         # A regular file: torch_npu takes no link, and what platforms mount is one.
         files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
         folders=tuple(folders),
-        verdict="first-failure",
+        completion="first-failure",
         ranks=cards.size,
         needs_rank_table=waits,
     )

@@ -31,9 +31,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "mpirun")
     many = len(topology.nodes) > 1
     launch = Launch(
-        needs_ssh=many,
-        wraps_ranks=True,
-        needs=_needs(members.reports[topology.me].mpi) if many else (),
+        needs_roll_call=many,
+        reports="ranks",
+        needs_programs=_needs(members.reports[topology.me].mpi) if many else (),
         ranks=ranks(spec, members),
         rank_env=_place(spec, topology),
         each_rank=_EACH_RANK,

@@ -59,7 +59,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         files=(script,),
         folders=(topology.log_dir, logs),
         takes_signals=False,
-        verdict="first-failure",
+        completion="first-failure",
         ranks=sum(slots),
     )
 

@@ -11,7 +11,7 @@ ALSO = ("none", "single", "python")  # what else people call it
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """The command as it is; of several nodes each is told by variables where it stands among them."""
     env = _place(spec, topology) if len(topology.nodes) > 1 else ()
-    return Launch((Program(spec.command, env),), verdict="first-failure")
+    return Launch((Program(spec.command, env),), becomes_program=True, completion="first-failure")
 
 
 def _place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:

@@ -18,7 +18,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "pytorch")
     argv = with_options(spec, _arguments(spec, topology), _SETTLED)
-    return Launch((Program(argv),), verdict="first-failure")
+    return Launch((Program(argv),), completion="first-failure")
 
 
 def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:

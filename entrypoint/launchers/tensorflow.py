@@ -23,7 +23,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
-        return Launch((Program(with_python(spec.command)),), verdict="first-failure")
+        return Launch((Program(with_python(spec.command)),), completion="first-failure")
     servers = any(node.task == "ps" for node in topology.nodes)
     # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is.
     flags = _flags(spec, topology) if servers else {}
@@ -31,7 +31,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
-        verdict="first-failure",
+        completion="first-failure",
         awaited=(0,)
         if spec.tensorflow.chief != "none"
         else tuple(node.rank for node in topology.nodes if node.task != "ps"),

@@ -20,21 +20,21 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, s
 
     Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
     """
-    draft = plan.build(spec, facts, topology, plan.assume_members(topology, facts))
-    if draft.alone:
+    draft = plan.settle(spec, facts, topology, plan.assume_members(topology, facts))
+    if draft.no_roll_call:
         others = "each node waits for its peers and ends by itself, whatever the others do"
-        say(f"no roll call, since {draft.alone}: {others}")
-    for words in keys.warnings(spec) if draft.roll_call != "none" else ():
+        say(f"no roll call, since {draft.no_roll_call}: {others}")
+    for words in keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
     unfit = _unfit(spec, facts, draft, signals, say)
-    if draft.roll_call != "none":
+    if draft.mode == "coordinated":
         draft, unusable = place.settle(spec, facts, draft)
         unfit = unfit or unusable
-    if unfit and draft.roll_call == "none":
+    if unfit and draft.mode != "coordinated":
         return unfit
     if unfit:
         say(f"{unfit.reason}; the roll call tells the other nodes")
-    if draft.roll_call == "none" and draft.launcher == "plain":
+    if draft.mode == "exec":
         (program,) = draft.launch.programs
         return process.replace(program.argv, plan.environment(facts.env, (*draft.env, *program.env)), draft.workdir)
     signals.hold()
@@ -69,7 +69,7 @@ async def _boot(
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader may have counted further than we."""
     # Imported here, since a worker needs no ssh client and a lone program needs neither.
-    if draft.topology.is_leader or draft.roll_call == "none":
+    if draft.topology.is_leader or draft.mode != "coordinated":
         from entrypoint.run.leader import Leader as Role
     else:
         from entrypoint.run.worker import Worker as Role  # type: ignore[assignment]

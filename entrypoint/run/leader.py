@@ -67,20 +67,20 @@ class Leader(Node):
 
     async def _boot(self) -> None:
         members = self.draft.members
-        if self.draft.roll_call != "none":
+        if self.draft.mode == "coordinated":
             await self.open_door(self.draft)
             members = await self._call_roll()
             if self.verdict.done():
                 return
         launch = self.draft.launch if self.draft.launch.needs_rank_table else self.prepare(members).launch
-        self._launched.ranks.asked = launch.ranks or 0 if launch.wraps_ranks else 0
+        self._launched.ranks.asked = launch.ranks or 0 if launch.reports == "ranks" else 0
         awaited = range(len(self.topology.nodes)) if launch.awaited is None else launch.awaited
         self._ends.awaited = set(awaited) if self._sessions() else {self.topology.me}  # of others nothing is heard
         self._begun = True
         for session in self._sessions().values():
             session.send("start", attempt=self.attempt)
         await self.start(members)
-        if launch.wraps_ranks:
+        if launch.reports == "ranks":
             self.background(self._launched.watch())
             self.background(self.watch_limit())
         if self.spec.stall.minutes:
@@ -122,7 +122,7 @@ class Leader(Node):
             return members
         # A leader that has replaced a lost one does not know how often the others have started.
         self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
-        if self.draft.launch.wraps_ranks:  # another launcher's job does not care which Open MPI a node has
+        if self.draft.launch.reports == "ranks":  # another launcher's job does not care which Open MPI a node has
             plan.check_members(self.topology, members)
         for words in plan.clock_warnings(self.topology, members):
             self.say(words)
@@ -257,11 +257,11 @@ class Leader(Node):
             self._settle_in(self._ends.of_rank(end), end)
 
     def on_program_end(self, end: End, last: bool) -> None:
-        if self.draft.launch.verdict == "first-failure":
+        if self.draft.launch.completion == "first-failure":
             self._node_ended(self.topology.me, end, last)
             return
         self.ranks.read()
-        if self.draft.launch.wraps_ranks:
+        if self.draft.launch.reports == "ranks":
             self.background(self._launched.ended(end))
         else:
             self._settle(end)

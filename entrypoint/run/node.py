@@ -22,7 +22,7 @@ from entrypoint.host.speaker import Speaker
 from entrypoint.host.sshd import Sshd
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Members, Outcome, Plan
-from entrypoint.plan import OF_PROGRAM, build, environment, kept, no_ipv4
+from entrypoint.plan import OF_PROGRAM, environment, kept, no_ipv4, settle
 from entrypoint.programs import stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
@@ -161,7 +161,7 @@ class Node:
 
     def pass_on(self, signum: int) -> None:
         """Give the ranks of this node a signal, and not what starts them, which would end by it."""
-        (self.program_ranks if self.draft.launch.keeps_ranks else self.ranks).signal(signum)
+        (self.program_ranks if self.draft.launch.reports == "both" else self.ranks).signal(signum)
 
     def _signalled(self, signum: int, again: bool) -> None:
         if again:
@@ -235,7 +235,7 @@ class Node:
 
     def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Plan:
         """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""
-        self._plan = plan = build(self.spec, self.facts, self.topology, members, leader_env)
+        self._plan = plan = settle(self.spec, self.facts, self.topology, members, leader_env)
         self.write(plan.files)
         make_folders(plan.launch.folders)
         self.run_dir.write("said", f"{time.monotonic():020.3f}\n\n\n", 0o600)
@@ -251,7 +251,7 @@ class Node:
         # All of them first: one may have ended before the next is started, and is not the last.
         for number, program in enumerate(self._plan.launch.programs):
             self._running[number] = program.label or (
-                program.argv[0] if self._plan.launcher == "plain" else self._plan.launcher
+                program.argv[0] if self._plan.launch.becomes_program else self._plan.launcher
             )
         for number, _ in enumerate(self._plan.launch.programs):
             if self.verdict.done():
@@ -261,20 +261,20 @@ class Node:
     async def _start(self, plan: Plan, number: int) -> None:
         program = plan.launch.programs[number]
         argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
-        if not plan.launch.wraps_ranks:  # else each rank is kept, wherever it runs
+        if plan.launch.reports != "ranks":  # else each rank is kept, wherever it runs
             argv = kept(program, number, self.spec, self.facts, self.topology)
-        unread = None if plan.launch.wraps_ranks else process.cannot_read(self.spec.command, plan.workdir)
+        unread = None if plan.launch.reports == "ranks" else process.cannot_read(self.spec.command, plan.workdir)
         if refused := unread or checks.program(self.facts, plan, program):
             self._ended(number, refused.status, refused.reason)
             return
         try:
-            started = await process.start(argv, env, plan.workdir, kept=not plan.launch.wraps_ranks)
+            started = await process.start(argv, env, plan.workdir, kept=plan.launch.reports != "ranks")
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
             self._ended(number, outcome.status, outcome.reason)
             return
         self._started.append(started)
-        self.background(self._wait_for(started, number, not plan.launch.wraps_ranks))
+        self.background(self._wait_for(started, number, plan.launch.reports != "ranks"))
 
     async def _wait_for(self, launcher: asyncio.subprocess.Process, number: int, is_supervisor: bool) -> None:
         status = process.exit_status(await launcher.wait())
@@ -288,7 +288,7 @@ class Node:
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A supervisor tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
         tail, why = self._last_words(f"tail.{number}", event, value)
-        if self.draft.launch.wraps_ranks:
+        if self.draft.launch.reports == "ranks":
             self.on_rank(event, number, value, tail, why)
         elif event == "end" and number in self._running:
             self._ended(number, value, why=why, tail=tail)
@@ -324,7 +324,7 @@ class Node:
 
         Where ranks report themselves the launcher is not told: it has less patience than the grace.
         """
-        if self.draft.launch.wraps_ranks:
+        if self.draft.launch.reports == "ranks":
             self.ranks.terminate()
             gone = asyncio.create_task(self.ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
@@ -366,7 +366,7 @@ class Node:
     async def show_stacks(self, limit: float = 10.0) -> None:
         """Show what each program of this node is doing, within `limit` seconds."""
         alive = self.program_ranks.alive or self.ranks.alive
-        names = {} if self.draft.launch.wraps_ranks or self.program_ranks.alive else self._running
+        names = {} if self.draft.launch.reports == "ranks" or self.program_ranks.alive else self._running
         programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
         await stacks.show(programs, self.facts.env.get("PATH", ""), limit, self.say)
 

@@ -120,7 +120,7 @@ class Worker(Node):
             self.attempt = message["attempt"]
             self.say(f"{self.topology.leader.host} has everyone; {self._role()}")
             self.background(self.start(self.draft.members, self._leader_env))
-            if self.draft.launch.wraps_ranks:
+            if self.draft.launch.reports == "ranks":
                 self.background(self.watch_limit())
         elif kind == "ping":
             self.ranks.read()  # what a rank said before is on its way before this answer

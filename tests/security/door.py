@@ -36,7 +36,7 @@ def planned(
     uid = 0 if user == "root" else 1000
     facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")
     topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
-    return spec, planning.build(spec, facts, topology, planning.assume_members(topology, facts))
+    return spec, planning.settle(spec, facts, topology, planning.assume_members(topology, facts))
 
 
 class Door:

@@ -110,7 +110,7 @@ from entrypoint import cli, plan
 def broken(*_):
     import os
     raise RuntimeError(f"with {{os.environ['HF_TOKEN']}} and {{os.environ['ENTRYPOINT_SECRET']}}")
-plan.build = broken
+plan.settle = broken
 sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
 """
 

@@ -66,7 +66,7 @@ def planned(launcher: str, own: Own, other: Own, more: str = "", **env: str) -> 
     spec = load(f"launcher: {launcher}\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}", "job.yaml", env, {})
     here = Facts(env=env, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4")
     where = build(spec, here, Site("local"), Device("cpu", 0, ""))
-    return plan.build(spec, here, where, Members((answer(0, *own), answer(1, *other))))
+    return plan.settle(spec, here, where, Members((answer(0, *own), answer(1, *other))))
 
 
 def network(variables: tuple[EnvVar, ...]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
     where = build(spec, plain, Site("local"), Device("cpu", 0, ""))
     for params, told in (((), {"MY_MPI_BTL_TCP_IF"}), (("btl_tcp_if_exclude",), set())):
         members = Members((answer(0, ETH0, 2), answer(1, ETH0, 2)))
-        made = plan.build(spec, replace(plain, mpi_params=params), where, members)
+        made = plan.settle(spec, replace(plain, mpi_params=params), where, members)
         assert network(made.launch.programs[0].env).keys() - {"NCCL_SOCKET_IFNAME"} == told
 
 
@@ -134,7 +134,7 @@ def test_a_plan_says_that_the_roll_call_decides() -> None:
         here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=several)
         here = replace(here, programs={"sshd": "/usr/sbin/sshd"})
         where = build(spec, here, Site("local"), Device("cpu", 0, ""))
-        made = plan.build(spec, here, where, plan.assume_members(where, here))
+        made = plan.settle(spec, here, where, plan.assume_members(where, here))
         assert (words in plan_text(spec, made).splitlines()) == said
         assert network(made.env) == {}
 

@@ -43,7 +43,7 @@ def build(
 ) -> Plan:
     container = given or facts()
     spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
-    return planning.build(spec, container, topology, planning.assume_members(topology, container))
+    return planning.settle(spec, container, topology, planning.assume_members(topology, container))
 
 
 def file(made: Plan, name: str) -> str:
@@ -81,7 +81,7 @@ def test_a_node_with_cards_is_many_ranks() -> None:
 def test_no_program() -> None:
     spec, topology = settle("slots: 2", facts())
     with pytest.raises(ConfigError) as caught:
-        planning.build(spec, facts(), topology, planning.assume_members(topology, facts()))
+        planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
     assert (str(caught.value), caught.value.status) == (
         "there is no program to run | no command in the spec, none after -- | add: -- python train.py",
         78,
@@ -95,7 +95,7 @@ def test_no_program() -> None:
 def test_plain_is_the_program_itself() -> None:
     made = build("")
     assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-    assert (made.files, made.launch.verdict, made.roll_call) == ((), "first-failure", "none")
+    assert (made.files, made.launch.completion, made.roll_call) == ((), "first-failure", "none")
 
 
 def test_one_node_of_many_ranks() -> None:
@@ -108,12 +108,12 @@ def test_one_node_of_many_ranks() -> None:
         "rank.sh": 0o600,
     }
     assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
-    assert (made.roll_call, made.launch.verdict, made.launch.needs_ssh) == ("none", "leader", False)
+    assert (made.roll_call, made.launch.completion, made.launch.needs_roll_call) == ("none", "leader", False)
 
 
 def test_the_leader_of_many() -> None:
     made = build(TWO.format(0))
-    assert (made.roll_call, made.launch.verdict, made.launch.needs_ssh) == ("required", "leader", True)
+    assert (made.roll_call, made.launch.completion, made.launch.needs_roll_call) == ("required", "leader", True)
     assert {file.name: (file.mode, file.secret) for file in made.files} == {
         "hostfile": (0o600, False),
         "run_mpi.sh": (0o700, False),
@@ -140,7 +140,7 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.alone, made.launch.verdict) == ("wanted", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("wanted", "", "first-failure")
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 
@@ -159,7 +159,7 @@ def test_who_needs_no_roll_call_holds_none_without_a_secret(
 ) -> None:
     container = facts(programs={"sshd": "/usr/sbin/sshd"} if sshd else {})
     made = build(TWO.format(0) + f"launcher: ascend\n{text}", container, env=env)
-    assert (made.roll_call, made.alone) == ("none" if alone else "wanted", alone)
+    assert (made.roll_call, made.no_roll_call) == ("none" if alone else "wanted", alone)
     assert ("host_key" in {file.name for file in made.files}) == (not alone)
     spec, _ = settle("", container)
     shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, since")]
@@ -225,7 +225,9 @@ def test_slots_of_a_host_under_ascend() -> None:
 def refused(text: str, device: Device) -> str:
     spec, topology = settle(text + "\ncommand: [prog]", facts(), device)
     try:
-        planning.check_device(spec, planning.build(spec, facts(), topology, planning.assume_members(topology, facts())))
+        planning.check_device(
+            spec, planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
+        )
     except ConfigError as error:
         return f"{error.status} {error.what}"
     return ""
@@ -266,7 +268,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
     spec, topology = settle(
         TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}", facts(own), env=own
     )
-    made = planning.build(spec, facts(own), topology, planning.assume_members(topology, facts(own)))
+    made = planning.settle(spec, facts(own), topology, planning.assume_members(topology, facts(own)))
     got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
     place = {"NODE_RANK": "1", "NNODES": "9", "NODE_HOSTS": "x", "MASTER_ADDR": "a", "MASTER_PORT": "7070"}
     assert got.items() >= place.items(), "and what the user has wins"
@@ -298,7 +300,7 @@ def test_a_dry_run_assumes_and_says_so() -> None:
 
 def test_slots_are_what_each_node_counted() -> None:
     spec, topology = settle(TWO.format(0) + "slots: 8\ncommand: [prog]\nrun_dir: /run/job", facts())
-    made = planning.build(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
+    made = planning.settle(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
     assert file(made, "hostfile").splitlines()[1:] == ["a slots=8", "b slots=4"]
     assert values(made.launch.programs[0].env)["OPENMPI_NP"] == "12"
     origin = next(var.origin for var in made.launch.programs[0].env if var.name == "OPENMPI_NP")
@@ -307,7 +309,7 @@ def test_slots_are_what_each_node_counted() -> None:
 
 def test_np_of_the_spec_wins_over_slots() -> None:
     spec, topology = settle(TWO.format(0) + "mpi: {np: 3}\ncommand: [prog]", facts())
-    made = planning.build(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
+    made = planning.settle(spec, facts(), topology, members((8, "4.1.4"), (4, "4.1.4")))
     assert values(made.launch.programs[0].env)["OPENMPI_NP"] == "3"
 
 
@@ -315,7 +317,7 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
     spec, topology = settle(TWO.format(0) + "command: [prog]", facts())
     called = members((1, "4.1.4"), (1, "4.1.4"))
     called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
-    lines = [line.split() for line in file(planning.build(spec, facts(), topology, called), "ssh_config").splitlines()]
+    lines = [line.split() for line in file(planning.settle(spec, facts(), topology, called), "ssh_config").splitlines()]
     start = lines.index(["Host", "b"])
     assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
 
@@ -381,7 +383,7 @@ def test_order_of_the_plan_s_variables() -> None:
 
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
-    made = planning.build(spec, facts(), topology, planning.assume_members(topology, facts()), {"X": "there"})
+    made = planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()), {"X": "there"})
     assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [("there", "worker-0's spec")]
 
 
@@ -392,7 +394,7 @@ def test_the_secret_is_nowhere(rank: int) -> None:
     spec, topology = settle(TWO.format(rank) + "command: [prog]", container, env=env)
     assert spec.secret is not None
     assert spec.secret.get_secret_value() == SECRET
-    made = planning.build(spec, container, topology, planning.assume_members(topology, container))
+    made = planning.settle(spec, container, topology, planning.assume_members(topology, container))
     shown = [repr(made), plan_text(spec, made), plan_json(spec, made), repr(spec), spec.model_dump_json()]
     assert [text for text in shown if SECRET in text] == []
     assert "ENTRYPOINT_SECRET" not in planning.environment(
@@ -497,7 +499,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
     with pytest.raises(SpecError) as raised:
-        planning.build(spec, facts(), topology, planning.assume_members(topology, facts()))
+        planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
     assert f"launcher {launcher} would start it once a rank or node" in str(raised.value)
     assert ours in str(raised.value)
 
@@ -513,7 +515,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
 def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
-    assert planning.build(spec, facts(), topology, planning.assume_members(topology, facts())).launcher == launcher
+    assert planning.settle(spec, facts(), topology, planning.assume_members(topology, facts())).launcher == launcher
 
 
 @pytest.mark.parametrize(
@@ -527,7 +529,7 @@ def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
 )
 def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], refused: bool) -> None:
     here = replace(facts(), mpi=mpi, interfaces=tuple(Interface("eth0", each, "n") for each in addresses))
-    error = planning.no_ipv4(here, Launch(needs_ssh=True, wraps_ranks=True))
+    error = planning.no_ipv4(here, Launch(needs_roll_call=True, reports="ranks"))
     assert (error is not None) == refused
     if error:
         assert str(error).startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")

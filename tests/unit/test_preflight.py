@@ -24,7 +24,7 @@ def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0
 
 def draft(where: Topology) -> Plan:
     spec = specs.load("command: [prog]\nlauncher: mpirun\n", "job.yaml", {}, {})
-    return planning.build(spec, FACTS, where, planning.assume_members(where, FACTS))
+    return planning.settle(spec, FACTS, where, planning.assume_members(where, FACTS))
 
 
 @pytest.fixture

@@ -472,7 +472,7 @@ def test_plan_of_a_node() -> None:
     spec = job("command: [python, train.py, 'a b']\nname: job-7\ntorch: {port: 7000}\n")
     launch = torchrun.plan(spec, topology(me=1), NOBODY)
     assert launch.programs[0].argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
-    assert (launch.verdict, launch.needs_ssh) == ("first-failure", False)
+    assert (launch.completion, launch.needs_roll_call) == ("first-failure", False)
     assert [file.name for file in launch.files] == ["torchrun.sh"]
     assert settings(launch) == {
         "ENTRYPOINT_STAGE": "launch",
@@ -487,7 +487,7 @@ def test_plan_of_a_node() -> None:
         "MAX_RESTARTS": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "32",
     }
-    assert launch.keeps_ranks
+    assert launch.reports == "both"
     assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
 
 
