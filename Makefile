@@ -1,4 +1,4 @@
-# `make` lists what can be made. Everything sets itself up: packages by apt, Python by pip, the engine by scripts/setup-engine.
+# `make` lists what can be made. Everything sets itself up: packages by apt, Python by pip, the engine by scripts/dev/setup-engine.
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ test:  ## everything that must hold: lint, types, units, real sshd and mpirun, r
 
 .PHONY: test-image
 test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/reference/image-contract.md
-	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@scripts/build-image gpu && scripts/build-image ascend
 	@ENTRYPOINT_IMAGE_TESTS=all scripts/test tests/image --quiet
 
 .PHONY: lint
@@ -42,17 +42,16 @@ test-faults:  ## every fault of docs/reference/supervision.md in real containers
 
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
-	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@scripts/build-image gpu && scripts/build-image ascend
 	@ENTRYPOINT_SECURITY=all scripts/test tests/security -q --no-header
 
 .PHONY: sbom
 sbom:  ## list what is in both images, as CycloneDX JSON in build/sbom
-	@scripts/setup-engine && scripts/build-image gpu && scripts/build-image ascend
+	@scripts/build-image gpu && scripts/build-image ascend
 	@scripts/sbom entrypoint-gpu:dev entrypoint-ascend:dev
 
 .PHONY: images
 images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
-	@scripts/setup-engine
 	@scripts/build-image gpu
 	@scripts/build-image ascend
 
@@ -62,7 +61,7 @@ wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of
 
 .PHONY: bench-boot
 bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
-	@scripts/setup-engine && scripts/build-image gpu && scripts/bench-boot
+	@scripts/build-image gpu && scripts/bench-boot
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it

@@ -29,9 +29,9 @@ def missing(image: str = IMAGE) -> str | None:
     """Why container tests can't run here, or None."""
     try:
         if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
-            return "no container engine answers; run scripts/setup-engine"
+            return "no container engine answers; run scripts/dev/setup-engine"
     except FileNotFoundError:
-        return "no container engine; run scripts/setup-engine"
+        return "no container engine; run scripts/dev/setup-engine"
     if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode != 0:
         return f"no image {image}; run scripts/build-image"
     return None
@@ -81,7 +81,7 @@ class Compose:
         subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
 
     def run(self, *words: str, timeout: float = 150) -> str:
-        argv = [str(TREE / "scripts/compose"), "-p", self.project, "-f", str(self.file), *words]
+        argv = [str(TREE / "scripts/dev/compose"), "-p", self.project, "-f", str(self.file), *words]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
         return done.stdout + done.stderr
 
