@@ -26,7 +26,7 @@ lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 
 .PHONY: smoke
 smoke:  ## 3 containers of the real image train with Horovod and torch, and end together
-	@scripts/smoke
+	@scripts/build-image gpu && scripts/test tests/compose/test_smoke.py -s -v
 
 .PHONY: test-engines
 test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's too (6 GB): version, containers, seconds, result
@@ -34,7 +34,7 @@ test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's 
 
 .PHONY: test-arm64
 test-arm64:  ## the Ascend image for arm64, built and booted in two containers, emulated (some minutes)
-	@scripts/test-arm64
+	@scripts/build-image ascend arm64 && scripts/test tests/arm64 --durations=0
 
 .PHONY: test-faults
 test-faults:  ## every fault of docs/reference/supervision.md in real containers, three times in a row: fault, bound, seconds, result
@@ -65,4 +65,6 @@ bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw nu
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
-	@scripts/golden
+	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
+	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m entrypoint.specdoc >docs/reference/spec.md && \
+	git status --short -- tests docs
