@@ -82,7 +82,6 @@ def script(
         "max_restarts": spec.torch.max_restarts,
         "torch_version": spec.torch.version or "",
         "extra_args": spec.torch.extra_args,
-        "agent": render("torchrun/agent.py", {}),
         "reserved": {option: variable for option, (variable, _) in _RESERVED.items()},
     }
     return File(f"{name}.sh", render(template, context), template, mode=mode)

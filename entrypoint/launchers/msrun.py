@@ -51,7 +51,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         "join": True,
         "cluster_time_out": max(1, round(spec.timeouts.peers)),
     }
-    script = File("msrun.py", render("msrun/msrun.py.j2", {}), "msrun/msrun.py.j2", mode=0o600)
+    script = File("msrun.py", render("msrun/msrun.py", {}), "msrun/msrun.py", mode=0o600)
     words = [f"--{name}={value}" for name, value in options.items()]
     argv = ("python", f"{topology.run_dir}/{script.name}", *words, *spec.mindspore.extra_args, *_program(spec))
     return Launch(

@@ -77,7 +77,7 @@ def mindspore(folder: Path, api: str = API) -> list[str]:
     (package / "process_entity").mkdir(parents=True)
     (package / "process_entity/_api.py").write_text(api)
     (package / "run.py").write_text(MSRUN)
-    (folder / "msrun.py").write_text(render("msrun/msrun.py.j2", {}))
+    (folder / "msrun.py").write_text(render("msrun/msrun.py", {}))
     return [sys.executable, str(folder / "msrun.py"), "--worker_num=2"]
 
 

@@ -115,7 +115,7 @@ def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     context = {
         "origin": text, "hosts": ["m", text], "slots": 1, "slots_of": [1, 2], "job": text, "port": 1, "node_addr": True,
         "reserved": {}, "rdzv_backend": "c10d", "rdzv_timeout": 1, "max_restarts": 0, "torch_version": "2.13",
-        "extra_args": [text], "agent": text, "command": [text], "env": {"A": text}, "workdir": None,
+        "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None,
     }  # fmt: skip
     recorder = folder / "recorder"
     recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")

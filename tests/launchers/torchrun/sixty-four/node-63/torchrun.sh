@@ -173,13 +173,17 @@ esac
 # The spelling of some options depends on torch's version; its metadata tell it without the second an import takes.
 TORCH_VERSION=${TORCH_VERSION:-2.1}
 if [ -z "$TORCH_VERSION" ]; then
-  TORCH_VERSION=$("$PYTHON" -c '
+  TORCH_VERSION=$("$PYTHON" -c '"""Prints the version of torch; torchrun.sh and torchlaunch.sh carry this text."""
+
 try:
     from importlib.metadata import version
+
     print(version("torch"))
 except Exception:
     import torch
-    print(torch.__version__)') || fail $(($? == 126 ? 126 : 127)) "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
+
+    print(torch.__version__)
+') || fail $(($? == 126 ? 126 : 127)) "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
 fi
 case $TORCH_VERSION in [0-9]*.[0-9]*) ;; *) fail 78 "TORCH_VERSION is no version" "'$TORCH_VERSION'" "write for example 2.1" ;; esac
 minor=${TORCH_VERSION#*.}
