@@ -48,7 +48,7 @@ test-security:  ## every point of docs/explanation/security.md, also the slow on
 .PHONY: sbom
 sbom:  ## list what is in both images, as CycloneDX JSON in build/sbom
 	@scripts/build-image gpu && scripts/build-image ascend
-	@scripts/sbom entrypoint-gpu:dev entrypoint-ascend:dev
+	@scripts/sbom.py entrypoint-gpu:dev entrypoint-ascend:dev
 
 .PHONY: images
 images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
@@ -61,7 +61,7 @@ wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of
 
 .PHONY: bench-boot
 bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
-	@scripts/build-image gpu && scripts/bench-boot
+	@scripts/build-image gpu && scripts/bench_boot.py
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it

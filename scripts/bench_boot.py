@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""bench-boot - how long the whole boot takes, beside bare mpirun, with `hostname` as the program, in one run.
+"""bench_boot.py - how long the whole boot takes, beside bare mpirun, with `hostname` as the program, in one run.
 
   boot  from the start of the last container to the end of worker-0: sshd, names, roll call, mpirun, release
   bare  mpirun alone, in containers whose sshd are up and whose addresses are known: the floor
 
-    scripts/bench-boot [--nodes 8] [--runs 5] [--image entrypoint-gpu:dev]
+    scripts/bench_boot.py [--nodes 8] [--runs 5] [--image entrypoint-gpu:dev]
 
 Prints the machine, every raw number, the medians and their ratio. Exits 1 when the ratio is over --limit (2.5).
 """

@@ -104,7 +104,7 @@ def test_the_sbom_is_whole(image: str) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    subprocess.run([sys.executable, TREE / "scripts/sbom", image], check=True, capture_output=True)
+    subprocess.run([sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True)
     text = (TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text()
     validator = JsonStrictValidator(SchemaVersion.V1_5)
     assert validator.validate_str(text) is None
