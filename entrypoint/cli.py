@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from entrypoint import fields as spec_fields
-from entrypoint import plan as planning
 from entrypoint import registry
 from entrypoint import spec as specs
-from entrypoint import topology as topologies
 from entrypoint.arguments import parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Topology
-from entrypoint.show import plan_json, plan_text
+from entrypoint.plan import locate, rendered, settle
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
@@ -73,7 +71,8 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             from entrypoint.host import process
             from entrypoint.run.execute import execute
 
-            spec, facts, topology = _settle(args)
+            spec, facts = _given(args)
+            topology = locate(spec, facts)
             ourselves.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, topology):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
@@ -85,7 +84,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
                 say.name = topology.this.label
             if spec.prefix == "job":
                 say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
-            outcome = result.end(execute(spec, facts, topology, signals, say))
+            outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
     except Stopped as stop:
         outcome = stop.outcome
     if outcome.status != 0 or len(topology.nodes) > 1:
@@ -116,9 +115,10 @@ def _health(args: argparse.Namespace, say: Speaker) -> int:
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.host import checks
+    from entrypoint.plan.show import plan_json, plan_text
 
-    spec, facts, topology = _settle(args)
-    made, refused = checks.dry_run(spec, facts, topology, say)
+    spec, facts = _given(args)
+    made, refused = checks.dry_run(spec, facts, settle(spec, facts), say)
     answer(plan_json(spec, made) if args.json else plan_text(spec, made))
     for outcome in refused:
         say(f"run would end: {outcome.reason}; exit {outcome.status}")
@@ -130,12 +130,9 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts, topology = _settle(args)
+    spec, facts = _given(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
-    members = planning.assume_members(topology, facts)
-    files = [File("sshd_config", planning.sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
-    for name in registry.names("launchers"):
-        files += planning.scripts(name, spec, topology, members, origin)
+    files = rendered(spec, facts, origin)
     _write(Path(args.out), files)
     if own := sorted(set(spec_fields.left_out(spec)) - set(spec_fields.kept_back(spec))):
         say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
@@ -211,15 +208,11 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 # From the command line to values
 
 
-def _settle(args: argparse.Namespace) -> tuple[JobSpec, Facts, Topology]:
+def _given(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     from entrypoint.host import facts as reading
 
     text, file = _spec_text(args.spec)
-    spec = specs.load(text, file, _environ(), _overrides(args))
-    facts = reading.read()
-    site = registry.choose("platforms", spec.platform, facts, "local").site(facts)
-    device = registry.choose("devices", spec.device, facts, "cpu").device(facts)
-    return spec, facts, topologies.build(spec, facts, site, device)
+    return specs.load(text, file, _environ(), _overrides(args)), reading.read()
 
 
 def _environ() -> dict[str, str]:

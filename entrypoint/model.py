@@ -114,6 +114,9 @@ class Topology:
     run_dir: str  # this node's own; another node's may lie elsewhere
     user: str  # who ssh logs in as
     log_dir: str = ""  # this node's own
+    workdir: str = "/"  # of this node's programs
+    python: str = "python3"  # the interpreter that this node's supervisors run in
+    naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
     launcher: str | None = None  # what platform or device ask for
     origins: Mapping[str, Source] = field(default_factory=dict)
 
@@ -198,6 +201,7 @@ class EnvVar:
     value: str
     origin: str
     default: bool = False
+    chosen_by: str = ""  # pattern of other variables, or parameters in Open MPI's files, that say the same as a default
 
 
 @dataclass(frozen=True)
@@ -217,21 +221,21 @@ class Launch:
     programs: tuple[Program, ...] = ()  # none: ranks are started from elsewhere, this node waits until released
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()  # to be there before a program starts
+    env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
     needs_roll_call: bool = False  # many nodes cannot work without sshd and keys
     # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
     # where programs start ranks through rank.sh: which rank failed is why the program did.
     reports: Literal["programs", "ranks", "both"] = "programs"
-    becomes_program: bool = (
-        False  # it is the user's program and nothing else: without a roll call, this node becomes it
-    )
+    becomes_program: bool = False  # it is the user's program and nothing else: a node by itself becomes it
     takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
     needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
     ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
     completion: Literal["leader", "first-failure"] = "leader"
     awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
+    needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
     needs_rank_table: bool = False  # starts when the platform has written it
 
 
@@ -242,13 +246,17 @@ class Plan:
     topology: Topology
     launcher: str
     launch: Launch
-    workdir: str
     env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
     files: tuple[File, ...]  # everything written into the run directory
     # We become the program; or we supervise programs, on one node or without a roll call; or the nodes hold one.
     mode: Literal["exec", "local", "coordinated"]
     members: Members
     no_roll_call: str = ""  # why several nodes that need no roll call hold none
+    later: tuple[str, ...] = ()  # what only the run can know, a sentence each, with what is done about it
+
+    @property
+    def workdir(self) -> str:
+        return self.topology.workdir
 
     @property
     def roll_call(self) -> Literal["none", "wanted", "required"]:

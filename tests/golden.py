@@ -16,12 +16,12 @@ from pathlib import Path
 
 import yaml
 
-from entrypoint import __version__, registry
-from entrypoint import plan as planning
+import entrypoint
+from entrypoint import __version__
 from entrypoint import spec as specs
-from entrypoint import topology as topologies
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import EnvVar, Facts, File, Plan, Topology
+from entrypoint.model import EnvVar, Facts, File, Plan
+from entrypoint.plan import rendered, settle
 
 CASES = Path(__file__).resolve().parent / "launchers"
 
@@ -44,33 +44,21 @@ def expected(folder: Path) -> dict[str, str]:
 def made(folder: Path) -> dict[str, str]:
     """The same files, as they come out now."""
     if folder.name == "render":
-        return _texts(_rendered(*_settle(folder.parent, 0)))
-    spec, facts, topology = _settle(folder.parent, int(folder.name.removeprefix("node-")))
-    plan = planning.settle(spec, facts, topology, planning.assume_members(topology, facts))
+        return _texts(rendered(*_given(folder.parent, 0), "job.yaml"))
+    plan = settle(*_given(folder.parent, int(folder.name.removeprefix("node-"))))
     return {**_texts(plan.files), "launch.txt": _launch(plan)}
 
 
-def _settle(case: Path, node: int) -> tuple[JobSpec, Facts, Topology]:
+def _given(case: Path, node: int) -> tuple[JobSpec, Facts]:
     facts = Facts(**yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node))))
-    spec = specs.load((case / "job.yaml").read_text(), "job.yaml", facts.env, {})
-    site = registry.choose("platforms", spec.platform, facts, "local").site(facts)
-    device = registry.choose("devices", spec.device, facts, "cpu").device(facts)
-    return spec, facts, topologies.build(spec, facts, site, device)
-
-
-def _rendered(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
-    members = planning.assume_members(topology, facts)
-    files = [File("sshd_config", planning.sshd_config(spec, facts, topology, "job.yaml"), "")]
-    for name in registry.names("launchers"):
-        files += planning.scripts(name, spec, topology, members, "job.yaml")
-    return files
+    return specs.load((case / "job.yaml").read_text(), "job.yaml", facts.env, {}), facts
 
 
 def _texts(files: list[File] | tuple[File, ...]) -> dict[str, str]:
     """Without the keys, which are no templates, without our version, which every release changes, and our own place."""
     changing = {
         f"entrypoint {__version__}": "entrypoint VERSION",
-        str(Path(planning.__file__).parent): "/PACKAGE",
+        str(Path(entrypoint.__file__).parent): "/PACKAGE",
         "\0": "\n",  # rank.env's line end, for a reader
     }
     texts = {file.name: file.text for file in files if file.text}

@@ -6,25 +6,21 @@ import os
 import shutil
 from dataclasses import replace
 
-from entrypoint import plan as planning
-from entrypoint.errors import EntrypointError
+from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, rank_table, sshd
 from entrypoint.host.progress import Say
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Facts, Launch, Outcome, Plan, Program, Topology
+from entrypoint.model import Facts, Launch, Outcome, Plan, Program
+from entrypoint.plan import environment, settle
 
 
-def dry_run(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> tuple[Plan, list[Outcome]]:
-    """The plan as far as it can be known without the other nodes, and everything that `run` would refuse.
-
-    Raises EntrypointError where there can be no plan at all.
-    """
-    members = planning.assume_members(topology, facts)
-    plan, refused = planning.settle(spec, facts, topology, members), []
+def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, list[Outcome]]:
+    """The plan as far as it can be known without the other nodes, and everything that `run` would refuse."""
+    refused = []
     if plan.launch.needs_rank_table:
         try:
-            cards = rank_table.look(facts, topology, say)
-            plan = planning.settle(spec, facts, topology, replace(members, cards=cards))
+            cards = rank_table.look(facts, plan.topology, say)
+            plan = settle(spec, facts, plan.topology, replace(plan.members, cards=cards))
         except EntrypointError as error:
             refused.append(_outcome(error))
     outcomes = (
@@ -39,7 +35,7 @@ def dry_run(spec: JobSpec, facts: Facts, topology: Topology, say: Say) -> tuple[
 def machine(spec: JobSpec, plan: Plan) -> tuple[Outcome | None, list[str]]:
     """Before anything starts: what this container lacks, and warnings."""
     try:
-        planning.check_device(spec, plan)
+        _check_device(spec, plan)
         return None, preflight.check(plan)
     except EntrypointError as error:
         return _outcome(error), []
@@ -58,15 +54,19 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
-    """At the roll call: what the launcher itself needs here and cannot be started."""
+    """At the roll call: what the launcher itself needs here and is not there, or cannot be started."""
+    if launch.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
+        what, do = launch.needs_ipv4
+        seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
+        return _outcome(ConfigError(what, seen, f"give the containers IPv4 addresses, too, {do}"))
     path = facts.env.get("PATH", "")
-    if mpirun := shutil.which("mpirun", path=path):
-        path += f":{os.path.dirname(os.path.realpath(mpirun))}"  # where mpirun looks for its daemon, too
     for name in launch.needs_programs:
         try:
             process.check((name,), {"PATH": path}, os.getcwd())
         except OSError as error:
             return process.cannot_start((name,), error)
+        if found := shutil.which(name, path=path):
+            path += f":{os.path.dirname(os.path.realpath(found))}"  # where it looks for those that it starts, too
     return None
 
 
@@ -81,12 +81,31 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 def program(facts: Facts, plan: Plan, program: Program) -> Outcome | None:
     """When a program of this node starts: it is not there, cannot be executed, or has no working directory."""
-    env = planning.environment(facts.env, (*plan.env, *program.env))
+    env = environment(facts.env, (*plan.env, *program.env))
     try:
         process.check(program.argv, env, plan.workdir)
     except OSError as error:
         return process.cannot_start(program.argv, error)
     return None
+
+
+def _check_device(spec: JobSpec, plan: Plan) -> None:
+    """Refuse a node without the device that was asked for, or with fewer accelerators than ranks that need one each.
+
+    On a CPU such a job would run for days before anybody wonders.
+    """
+    topology, device = plan.topology, plan.topology.device
+    give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
+    # A parameter server is given none by the platforms either.
+    if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
+        what = f"device {spec.device} was asked for and is not in this container ({spec.source('device')})"
+        raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
+    slots = topology.this.slots
+    # What a rank table says of this node's ranks is compared with its devices once the table is there.
+    if 0 < device.count < slots and plan.launch.ranks is not None and not plan.launch.needs_rank_table:
+        what = f"{slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
+        do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
+        raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
 
 
 def _outcome(error: EntrypointError) -> Outcome:

@@ -16,7 +16,7 @@ from pathlib import Path
 from entrypoint.host import interfaces
 from entrypoint.host.python import python_set_locale
 from entrypoint.model import Facts
-from entrypoint.plan import NAMES
+from entrypoint.plan.topology import NAMES
 
 # sshd and its friends live where an ordinary user's PATH does not look.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"

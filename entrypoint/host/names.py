@@ -11,8 +11,7 @@ from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
 from entrypoint.model import Facts
-from entrypoint.plan import NAMES
-from entrypoint.topology import login
+from entrypoint.plan.topology import NAMES, login
 
 
 def check(facts: Facts) -> None:

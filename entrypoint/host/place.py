@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from entrypoint import plan
 from entrypoint.errors import EntrypointError
 from entrypoint.host.files import Busy, RunDir
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan
+from entrypoint.plan import settle as settle_plan
 
 _ROOM = 64 * 1024  # bytes: keys, sshd's configuration, and what makes a session of it
 # Memory first: an engine gives each container its own, also where all else is read-only.
@@ -31,7 +31,7 @@ def settle(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | No
     for place in () if isinstance(why, Busy) else (*_PLACES, facts.home):
         run_dir = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
         if place and _unusable(run_dir) is None:
-            return plan.settle(spec, facts, replace(draft.topology, run_dir=run_dir), draft.members), outcome
+            return settle_plan(spec, facts, replace(draft.topology, run_dir=run_dir), draft.members), outcome
     return draft, outcome
 
 

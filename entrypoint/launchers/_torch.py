@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoint import supervised
 from entrypoint.fields import left_out
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers._command import refuse_launcher, refuse_options
@@ -38,7 +39,21 @@ def launch(spec: JobSpec, topology: Topology, members: Members, script: File, ow
         # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
         own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))
     program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
-    return Launch((program,), files=(script,), reports="both", completion="first-failure", ranks=topology.world_size)
+    return Launch(
+        (program,),
+        files=(script, _rank_script(topology)),
+        reports="both",
+        completion="first-failure",
+        ranks=topology.world_size,
+    )
+
+
+def _rank_script(topology: Topology) -> File:
+    """What torch's launcher starts for each rank of this node."""
+    number, pipe = f"{supervised.OF_PROGRAM}.{{rank}}", ("--pipe", supervised.OF_PROGRAM, "--linger", "apart")
+    words = supervised.command(topology, number, *pipe)
+    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
+    return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
 def rendered(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:

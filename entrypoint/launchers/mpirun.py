@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from entrypoint import interfaces
+from entrypoint import heartbeat, interfaces, supervised
+from entrypoint.errors import ConfigError
 from entrypoint.fields import Given, given
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher
@@ -14,6 +16,9 @@ from entrypoint.render import render
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
+_ENV_FILE = "rank.env"
+# Interfaces, in Open MPI's own variables and in the parameters of its files.
+_INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 # As programs/supervisor.py gives them, unless the user has.
 _EACH_RANK = tuple(
     EnvVar(name, f"$OMPI_COMM_WORLD_{theirs}", "each rank's own, from mpirun", default=True)
@@ -27,13 +32,20 @@ _EACH_RANK = tuple(
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted."""
+    """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted.
+
+    Raises ConfigError when the nodes have different majors of Open MPI.
+    """
     refuse_launcher(spec, "mpirun")
-    many = len(topology.nodes) > 1
+    _check_majors(topology, members)
+    many, mpi = len(topology.nodes) > 1, members.reports[topology.me].mpi
     launch = Launch(
+        files=(_rank_script(spec, topology),),
+        env_file=_ENV_FILE,
         needs_roll_call=many,
         reports="ranks",
-        needs_programs=_needs(members.reports[topology.me].mpi) if many else (),
+        needs_programs=_needs(mpi) if many else (),
+        needs_ipv4=_needs_ipv4(mpi) if many else None,
         ranks=ranks(spec, members),
         rank_env=_place(spec, topology),
         each_rank=_EACH_RANK,
@@ -44,13 +56,62 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
     hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
     script = File("run_mpi.sh", script_text(spec, topology, members), "mpirun/run_mpi.sh.j2", mode=0o700)
-    agent = File("agent", render("mpirun/agent.sh.j2", {"run_dir": topology.run_dir}), "mpirun/agent.sh.j2", mode=0o600)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
         programs=(Program(argv, _settings(spec, topology, members)),),
-        files=(hostfile, script, *([agent] if many else [])),
+        files=(hostfile, script, *launch.files, *(_login(spec, topology, members) if many else ())),
     )
+
+
+def _check_majors(topology: Topology, members: Members) -> None:
+    majors: dict[str, list[str]] = {}
+    for node, report in zip(topology.nodes, members.reports, strict=True):
+        majors.setdefault(report.mpi.split(".")[0], []).append(f"{node.host} has {report.mpi or 'none'}")
+    if len(majors) > 1:
+        seen = "; ".join(", ".join(hosts) for hosts in majors.values())
+        raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
+
+
+def _needs_ipv4(mpi: str) -> tuple[str, str] | None:
+    """The daemons of Open MPI 5 crash where there is IPv6 alone."""
+    if not mpi or int(mpi.split(".")[0]) < 5:
+        return None
+    return f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4"
+
+
+def _rank_script(spec: JobSpec, topology: Topology) -> File:
+    """What mpirun starts for each rank, on whichever node it runs."""
+    options = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
+    options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
+    words = supervised.command(topology, "{rank}", *options)
+    text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
+    return File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600)
+
+
+def _login(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
+    """How mpirun starts its daemon on another node: with the job's keys, which are written where they are made."""
+    context = {
+        "origin": "the roll call",
+        "run_dir": topology.run_dir,
+        "user": topology.user,
+        "port": spec.ssh.port,
+        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.lease)),
+        "peers": [
+            {"host": node.host, "address": report.address, "port": node.ssh_port}
+            for node, report in zip(topology.nodes, members.reports, strict=True)
+        ],
+    }
+    files = [
+        File("agent", render("mpirun/agent.sh.j2", context), "mpirun/agent.sh.j2", mode=0o600),
+        File("ssh_config", render("mpirun/ssh_config.j2", context), "mpirun/ssh_config.j2", mode=0o600),
+        File("client_key", "", "this job's keys", mode=0o600, secret=True),
+        File("known_hosts", "", "this job's keys", mode=0o600),
+    ]
+    if topology.naming:
+        context |= {"origin": f"user {topology.user}", "library": topology.naming}
+        files.append(File("ssh", render("mpirun/ssh.sh.j2", context), "mpirun/ssh.sh.j2", mode=0o600))
+    return files
 
 
 def _place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
@@ -139,4 +200,8 @@ def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
         return ()
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
     values = {"MY_MPI_BTL_TCP_IF": chosen, "NCCL_SOCKET_IFNAME": interfaces.ANY if "/" in chosen else f"={chosen}"}
-    return tuple(EnvVar(name, value, "the roll call", default=True) for name, value in values.items())
+    chosen_by = {"MY_MPI_BTL_TCP_IF": _INTERFACES}  # Open MPI takes no second word beside some of them
+    return tuple(
+        EnvVar(name, value, "the roll call", default=True, chosen_by=chosen_by.get(name, ""))
+        for name, value in values.items()
+    )

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-from entrypoint import plan
 from entrypoint.errors import EntrypointError
 from entrypoint.host import checks, hooks, keys, place, process
 from entrypoint.host.progress import Say
 from entrypoint.host.signals import Signals
 from entrypoint.host.speaker import Speaker
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Facts, Outcome, Plan, Topology
+from entrypoint.model import Facts, Outcome, Plan
+from entrypoint.plan import environment
 
 
-def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, say: Speaker) -> Outcome:
+def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
     become the program.
 
     Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
     """
-    draft = plan.settle(spec, facts, topology, plan.assume_members(topology, facts))
     if draft.no_roll_call:
         others = "each node waits for its peers and ends by itself, whatever the others do"
         say(f"no roll call, since {draft.no_roll_call}: {others}")
@@ -36,7 +35,7 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, s
         say(f"{unfit.reason}; the roll call tells the other nodes")
     if draft.mode == "exec":
         (program,) = draft.launch.programs
-        return process.replace(program.argv, plan.environment(facts.env, (*draft.env, *program.env)), draft.workdir)
+        return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
     signals.hold()
     attempt = 1
     while True:
@@ -53,9 +52,10 @@ def execute(spec: JobSpec, facts: Facts, topology: Topology, signals: Signals, s
 
 def _unfit(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
     """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
-    environment = plan.environment(facts.env, draft.env)
     with signals.held():
-        failed = asyncio.run(hooks.run(environment, draft.workdir, spec.timeouts.grace, signals, say))
+        failed = asyncio.run(
+            hooks.run(environment(facts.env, draft.env), draft.workdir, spec.timeouts.grace, signals, say)
+        )
     if failed is not None:
         return failed
     unfit, warnings = checks.machine(spec, draft)

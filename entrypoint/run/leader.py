@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from entrypoint import __version__, heartbeat, interfaces, plan
+from entrypoint import __version__, heartbeat, interfaces
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.host import process
 from entrypoint.host.progress import Waiting
 from entrypoint.model import Members, Outcome
 from entrypoint.model import Node as Peer
+from entrypoint.plan.members import clock_warnings, with_interface
 from entrypoint.run.launched import Launched
 from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.session import codec
@@ -114,7 +115,7 @@ class Leader(Node):
             waiting.close()
             own_name.close()
         mine = interfaces.of_address(self.facts.interfaces, [each.local for each in self._sessions().values()])
-        members = plan.with_interface(members, own.rank, mine)
+        members = with_interface(members, own.rank, mine)
         broken = [(each.broken, self.topology.nodes[each.rank].host) for each in members.reports if each.broken]
         if broken:
             first, words = broken[0][0], "; ".join(f"{each.reason} on {host}" for each, host in broken)
@@ -122,9 +123,7 @@ class Leader(Node):
             return members
         # A leader that has replaced a lost one does not know how often the others have started.
         self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
-        if self.draft.launch.reports == "ranks":  # another launcher's job does not care which Open MPI a node has
-            plan.check_members(self.topology, members)
-        for words in plan.clock_warnings(self.topology, members):
+        for words in clock_warnings(self.topology, members):
             self.say(words)
         slots = sum(report.slots for report in members.reports)
         self.say(f"all {len(self.topology.nodes)} nodes are here, {slots} slots, after {time.monotonic() - begun:.1f}s")

@@ -22,12 +22,13 @@ from entrypoint.host.speaker import Speaker
 from entrypoint.host.sshd import Sshd
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Members, Outcome, Plan
-from entrypoint.plan import OF_PROGRAM, environment, kept, no_ipv4, settle
+from entrypoint.plan import environment, kept, settle
 from entrypoint.programs import stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
+from entrypoint.supervised import OF_PROGRAM
 from entrypoint.verdict import End, Ends
 
 KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
@@ -227,11 +228,7 @@ class Node:
 
     def broken(self) -> Outcome | None:
         """Why this node cannot take part, or start what the launcher needs. A rank would not say it."""
-        if self.unfit:
-            return self.unfit
-        if error := no_ipv4(self.facts, self.draft.launch):
-            return Outcome(error.status, str(error))
-        return checks.launcher(self.facts, self.draft.launch)
+        return self.unfit or checks.launcher(self.facts, self.draft.launch)
 
     def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Plan:
         """Settle what this node will do, and write all that it needs: a rank may be started here from now on."""
@@ -262,7 +259,7 @@ class Node:
         program = plan.launch.programs[number]
         argv, env = program.argv, environment(self.facts.env, (*plan.env, *program.env))
         if plan.launch.reports != "ranks":  # else each rank is kept, wherever it runs
-            argv = kept(program, number, self.spec, self.facts, self.topology)
+            argv = kept(program, number, self.spec, self.topology)
         unread = None if plan.launch.reports == "ranks" else process.cannot_read(self.spec.command, plan.workdir)
         if refused := unread or checks.program(self.facts, plan, program):
             self._ended(number, refused.status, refused.reason)

@@ -9,12 +9,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from entrypoint import __version__, heartbeat, interfaces, plan
+from entrypoint import __version__, heartbeat, interfaces
 from entrypoint.errors import ConfigError, EntrypointError, OsError, RetryError, UnavailableError
 from entrypoint.host import process
 from entrypoint.host.progress import Waiting
 from entrypoint.model import Node as Peer
 from entrypoint.model import Outcome
+from entrypoint.plan.members import with_interface
 from entrypoint.run.node import KILL_MARGIN, Node, short
 from entrypoint.session import codec
 from entrypoint.session.resolve import resolve
@@ -154,7 +155,7 @@ class Worker(Node):
         self._caller, self._lease = hello["leader"], hello["lease"]
         self._leader_env = hello["env"]
         mine = interfaces.of_address(self.facts.interfaces, [hello["address"]])
-        self.draft = replace(self.draft, members=plan.with_interface(self.draft.members, self.topology.me, mine))
+        self.draft = replace(self.draft, members=with_interface(self.draft.members, self.topology.me, mine))
         broken = self.broken() or self._cannot_prepare()
         self._say_to_leader(
             "facts",

@@ -17,8 +17,8 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Plan, Site
+from entrypoint.plan.topology import build
 from entrypoint.spec import load
-from entrypoint.topology import build
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 NEEDED = [name for name, there in (("sshd", SSHD), ("ssh", shutil.which("ssh"))) if not there]
@@ -36,7 +36,7 @@ def planned(
     uid = 0 if user == "root" else 1000
     facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")
     topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
-    return spec, planning.settle(spec, facts, topology, planning.assume_members(topology, facts))
+    return spec, planning.settle(spec, facts, topology)
 
 
 class Door:

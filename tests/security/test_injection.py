@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entrypoint import plan as planning
-from entrypoint import topology as topologies
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Device, Facts, Site
+from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from tests.cluster import Cluster, clean_environment
 
@@ -214,7 +214,7 @@ def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
     facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u", mpi="4.1.4")
     try:
         topology = topologies.build(spec, facts, Site("local"), Device("cpu", 0, ""))
-        files = planning.settle(spec, facts, topology, planning.assume_members(topology, facts)).files
+        files = planning.settle(spec, facts, topology).files
     except EntrypointError:
         return
     config = next(file.text for file in files if file.name == "ssh_config")

@@ -13,9 +13,9 @@ from entrypoint import interfaces, plan
 from entrypoint.host import facts
 from entrypoint.host import interfaces as real
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site
-from entrypoint.show import plan_text
+from entrypoint.plan.show import plan_text
+from entrypoint.plan.topology import build
 from entrypoint.spec import load
-from entrypoint.topology import build
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
 ETH1 = Interface("eth1", "10.9.0.7", "10.9.0.0/24")
@@ -134,7 +134,7 @@ def test_a_plan_says_that_the_roll_call_decides() -> None:
         here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=several)
         here = replace(here, programs={"sshd": "/usr/sbin/sshd"})
         where = build(spec, here, Site("local"), Device("cpu", 0, ""))
-        made = plan.settle(spec, here, where, plan.assume_members(where, here))
+        made = plan.settle(spec, here, where)
         assert (words in plan_text(spec, made).splitlines()) == said
         assert network(made.env) == {}
 

@@ -14,10 +14,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
-from entrypoint import topology as topologies
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
 from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Site, Topology
+from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 
 SECRET = secrets.token_hex(32)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import plan as planning
-from entrypoint import registry, spec, topology
+from entrypoint import registry, spec
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import msrun
 from entrypoint.model import Facts, Members, Topology
+from entrypoint.plan import assume_members, topology
 from entrypoint.render import render
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
@@ -26,7 +26,7 @@ def settle(text: str) -> tuple[JobSpec, Topology, Members]:
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
     device = registry.choose("devices", None, FACTS, "cpu").device(FACTS)
     there = topology.build(job, FACTS, site, device)
-    return job, there, planning.assume_members(there, FACTS)
+    return job, there, assume_members(there, FACTS)
 
 
 @pytest.mark.parametrize("option", ["--worker_num=3", "--join", "--log-dir=x", "--master_p=1"])

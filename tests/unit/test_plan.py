@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint import topology as topologies
 from entrypoint.errors import ConfigError, SpecError
+from entrypoint.host import checks
 from entrypoint.jobspec import JobSpec
-from entrypoint.model import Device, EnvVar, Facts, Interface, Launch, Members, NodeReport, Plan, Site, Topology
-from entrypoint.show import plan_json, plan_text
+from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site, Topology
+from entrypoint.plan import topology as topologies
+from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import load
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
@@ -43,7 +44,7 @@ def build(
 ) -> Plan:
     container = given or facts()
     spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
-    return planning.settle(spec, container, topology, planning.assume_members(topology, container))
+    return planning.settle(spec, container, topology)
 
 
 def file(made: Plan, name: str) -> str:
@@ -81,7 +82,7 @@ def test_a_node_with_cards_is_many_ranks() -> None:
 def test_no_program() -> None:
     spec, topology = settle("slots: 2", facts())
     with pytest.raises(ConfigError) as caught:
-        planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
+        planning.settle(spec, facts(), topology)
     assert (str(caught.value), caught.value.status) == (
         "there is no program to run | no command in the spec, none after -- | add: -- python train.py",
         78,
@@ -225,9 +226,7 @@ def test_slots_of_a_host_under_ascend() -> None:
 def refused(text: str, device: Device) -> str:
     spec, topology = settle(text + "\ncommand: [prog]", facts(), device)
     try:
-        planning.check_device(
-            spec, planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
-        )
+        checks._check_device(spec, planning.settle(spec, facts(), topology))
     except ConfigError as error:
         return f"{error.status} {error.what}"
     return ""
@@ -268,7 +267,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
     spec, topology = settle(
         TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}", facts(own), env=own
     )
-    made = planning.settle(spec, facts(own), topology, planning.assume_members(topology, facts(own)))
+    made = planning.settle(spec, facts(own), topology)
     got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
     place = {"NODE_RANK": "1", "NNODES": "9", "NODE_HOSTS": "x", "MASTER_ADDR": "a", "MASTER_PORT": "7070"}
     assert got.items() >= place.items(), "and what the user has wins"
@@ -322,9 +321,12 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
     assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
 
 
+THREE = "hosts: [a, b, c]\nlauncher: mpirun\ncommand: [prog]"
+
+
 def test_one_major_is_fine() -> None:
-    _, topology = settle("hosts: [a, b, c]", facts())
-    planning.check_members(topology, members((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
+    spec, topology = settle(THREE, facts())
+    planning.settle(spec, facts(), topology, members((1, "4.1.4"), (1, "4.1.6"), (1, "4.0.3")))
 
 
 @pytest.mark.parametrize(
@@ -335,9 +337,9 @@ def test_one_major_is_fine() -> None:
     ],
 )
 def test_different_majors(versions: tuple[str, ...], seen: str) -> None:
-    _, topology = settle("hosts: [a, b, c]", facts())
+    spec, topology = settle(THREE, facts())
     with pytest.raises(ConfigError) as caught:
-        planning.check_members(topology, members(*((1, version) for version in versions)))
+        planning.settle(spec, facts(), topology, members(*((1, version) for version in versions)))
     assert (str(caught.value), caught.value.status) == (
         f"the nodes have different Open MPI majors | {seen} | use one image for all nodes",
         78,
@@ -383,7 +385,7 @@ def test_order_of_the_plan_s_variables() -> None:
 
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
-    made = planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()), {"X": "there"})
+    made = planning.settle(spec, facts(), topology, leader_env={"X": "there"})
     assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [("there", "worker-0's spec")]
 
 
@@ -394,7 +396,7 @@ def test_the_secret_is_nowhere(rank: int) -> None:
     spec, topology = settle(TWO.format(rank) + "command: [prog]", container, env=env)
     assert spec.secret is not None
     assert spec.secret.get_secret_value() == SECRET
-    made = planning.settle(spec, container, topology, planning.assume_members(topology, container))
+    made = planning.settle(spec, container, topology)
     shown = [repr(made), plan_text(spec, made), plan_json(spec, made), repr(spec), spec.model_dump_json()]
     assert [text for text in shown if SECRET in text] == []
     assert "ENTRYPOINT_SECRET" not in planning.environment(
@@ -499,7 +501,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
     with pytest.raises(SpecError) as raised:
-        planning.settle(spec, facts(), topology, planning.assume_members(topology, facts()))
+        planning.settle(spec, facts(), topology)
     assert f"launcher {launcher} would start it once a rank or node" in str(raised.value)
     assert ours in str(raised.value)
 
@@ -515,7 +517,7 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
 def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
     spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
-    assert planning.settle(spec, facts(), topology, planning.assume_members(topology, facts())).launcher == launcher
+    assert planning.settle(spec, facts(), topology).launcher == launcher
 
 
 @pytest.mark.parametrize(
@@ -527,13 +529,19 @@ def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
         ("4.1.4", ["fd00::7"], False),
     ],
 )
-def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], refused: bool) -> None:
+def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], refused: bool, tmp_path: Path) -> None:
+    path = str(tmp_path)
+    for name in ("mpirun", "orted", "prted"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o700)
     here = replace(facts(), mpi=mpi, interfaces=tuple(Interface("eth0", each, "n") for each in addresses))
-    error = planning.no_ipv4(here, Launch(needs_roll_call=True, reports="ranks"))
-    assert (error is not None) == refused
-    if error:
-        assert str(error).startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
-    assert planning.no_ipv4(here, Launch()) is None
+    here = replace(here, env={"PATH": path})
+    for text, refuses in ((TWO.format(0), refused), ("slots: 2", False), (TWO.format(0) + "launcher: plain", False)):
+        error = checks.launcher(here, build(text, here).launch)
+        assert (error is not None) == refuses
+        if error:
+            assert error.reason.startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
+            assert error.status == 78
 
 
 def test_what_plan_says_of_each_rank_is_what_its_keeper_gives() -> None:

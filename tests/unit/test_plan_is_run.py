@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from entrypoint import registry
-from entrypoint import topology as topologies
+from entrypoint import plan, registry
 from entrypoint.host import checks
 from entrypoint.host.signals import Signals
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
+from entrypoint.plan import topology as topologies
 from entrypoint.run import execute
 from entrypoint.spec import load
 
@@ -56,8 +56,8 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(execute, "_boot", boot)
     monkeypatch.setattr(execute.process, "replace", become)
-    planned, refused = checks.dry_run(spec, FACTS, topology, quiet)
-    execute.execute(spec, FACTS, topology, Signals(quiet), quiet)
+    planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
+    execute.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
     without = "required" if launcher == "mpirun" else "none"
@@ -138,9 +138,9 @@ def test_the_rank_table_is_read_or_said_to_decide(
     facts = replace(FACTS, env={**PATH, "RANK_TABLE_FILE": f"{tmp_path}/table.json"})
     device = Device("ascend", 2, "2 /dev/davinci*", cards=(0, 1), launcher="ascend")
     spec, topology = settle(f"run_dir: {tmp_path}/run\ncommand: [env]", facts, device)
-    plan, refused = checks.dry_run(spec, facts, topology, quiet)
+    planned, refused = checks.dry_run(spec, facts, plan.settle(spec, facts, topology), quiet)
     assert refused == []
-    shown = [{var.name: var for var in program.env} for program in plan.launch.programs]
+    shown = [{var.name: var for var in program.env} for program in planned.launch.programs]
     assert [(each["RANK_ID"].value, each["ASCEND_DEVICE_ID"].value) for each in shown] == order
     assert {each["ASCEND_DEVICE_ID"].origin for each in shown} == {origin}
     if text:

@@ -13,6 +13,7 @@ from entrypoint import spec as specs
 from entrypoint.errors import CantCreateError, OsError
 from entrypoint.host import preflight
 from entrypoint.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
+from entrypoint.plan.members import clock_warnings
 
 FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
 
@@ -24,7 +25,7 @@ def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0
 
 def draft(where: Topology) -> Plan:
     spec = specs.load("command: [prog]\nlauncher: mpirun\n", "job.yaml", {}, {})
-    return planning.settle(spec, FACTS, where, planning.assume_members(where, FACTS))
+    return planning.settle(spec, FACTS, where)
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def test_clocks_minutes_apart() -> None:
     where = topology("/run/job", nodes=4)
 
     def said(*clocks: float) -> list[str]:
-        return planning.clock_warnings(where, Members(tuple(NodeReport(*x) for x in reports(clocks))))
+        return clock_warnings(where, Members(tuple(NodeReport(*x) for x in reports(clocks))))
 
     def reports(clocks: tuple[float, ...]) -> list[tuple[object, ...]]:
         return [(rank, 2, "1", "", "", clock) for rank, clock in enumerate(clocks)]

@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint import topology as topologies
 from entrypoint.errors import SpecError
 from entrypoint.model import Device, Facts, Site
+from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 
 FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="ma-user", home="/home/ma-user")
@@ -22,7 +22,7 @@ def line(text: str, command: str) -> str:
     """The command line that this node starts, as a shell would write it."""
     spec = load(f"launcher: pytorch\n{text}\ncommand: {shlex.split(command)}", "job.yaml", {}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
-    launch = planning.settle(spec, FACTS, topology, planning.assume_members(topology, FACTS)).launch
+    launch = planning.settle(spec, FACTS, topology).launch
     assert launch.completion == "first-failure"
     (program,) = launch.programs
     return shlex.join(program.argv)
@@ -49,7 +49,7 @@ def test_what_is_added(text: str, added: str) -> None:
 def test_the_port_of_torch_s_own_variable() -> None:
     spec = load("launcher: pytorch\nslots: 2\ncommand: [python, a.py]", "job.yaml", {"MASTER_PORT": "7070"}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
-    (program,) = planning.settle(spec, FACTS, topology, planning.assume_members(topology, FACTS)).launch.programs
+    (program,) = planning.settle(spec, FACTS, topology).launch.programs
     assert program.argv == ("python", "a.py", "--init_method", "tcp://127.0.0.1:7070")
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from entrypoint import registry, topology
+from entrypoint import registry
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.jobspec import JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
+from entrypoint.plan import topology
 from entrypoint.spec import Override, load
 
 LOCAL = Site("local")

@@ -473,7 +473,7 @@ def test_plan_of_a_node() -> None:
     launch = torchrun.plan(spec, topology(me=1), NOBODY)
     assert launch.programs[0].argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
     assert (launch.completion, launch.needs_roll_call) == ("first-failure", False)
-    assert [file.name for file in launch.files] == ["torchrun.sh"]
+    assert [file.name for file in launch.files] == ["torchrun.sh", "rank.sh"]
     assert settings(launch) == {
         "ENTRYPOINT_STAGE": "launch",
         "NNODES": "2",

@@ -12,6 +12,12 @@ from entrypoint.fields import fields
 from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Plan, Program
 
+_MODES = {
+    "exec": "this process becomes the program",
+    "local": "the programs of this node are supervised",
+    "coordinated": "the nodes call each other and end with one result",
+}
+
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
     """The plan as JSON; secrets, and texts of secret files, are left out."""
@@ -36,9 +42,11 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         ],
         "this_node": topology.me,
         "world_size": plan.ranks,
+        "mode": plan.mode,
         "roll_call": plan.roll_call,
         "alone": plan.no_roll_call,
         "roster_assumed": plan.members.assumed,
+        "later": list(plan.later),
         "verdict": launch.completion,
         "programs": [
             {
@@ -125,16 +133,13 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
         f"this node: {topology.this.label} ({topology.this.host})",
+        f"mode: {plan.mode}, {_MODES[plan.mode]}",
     ]
     if plan.no_roll_call:
         lines.append(f"roll call: none, since {plan.no_roll_call}: each node ends by itself, whatever the others do")
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
-        found = plan.members.reports[topology.me].interfaces
-        if len(found) > 1 and plan.members.assumed and not spec.mpi.interface:
-            words = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
-            lines.append(f"network interface: from the roll call, {words}")
-    lines += ["", "nodes"]
+    lines += [*plan.later, "", "nodes"]
     lines += [
         f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes
     ]

@@ -12,6 +12,7 @@ from entrypoint.jobspec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import check_host
 
+NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".
 _RUN_DIR_BYTES = 90
 
@@ -55,6 +56,9 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         device=device,
         run_dir=run_dir,
         log_dir=_log_dir(spec, site, run_dir, origins),
+        workdir=spec.workdir or facts.cwd,
+        python=facts.python,
+        naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         launcher=_launcher(site, device, origins),
         user=login(facts),
         origins=origins,

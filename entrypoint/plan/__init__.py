@@ -1,0 +1,208 @@
+"""What was asked for and what is there -> Plan: all that this node will do. Nothing here has an effect."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Literal, cast
+
+from entrypoint import heartbeat, interfaces, supervised
+from entrypoint.errors import ConfigError
+from entrypoint.jobspec import JobSpec
+from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Program, Topology
+from entrypoint.plan.members import assume_members
+from entrypoint.plan.topology import build
+from entrypoint.registry import choose, load, names
+from entrypoint.render import render
+
+# What only concerns the process it was set for, or must not reach a program at all.
+_HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
+
+
+def locate(spec: JobSpec, facts: Facts) -> Topology:
+    """The first half of `settle`: platform and device, and from them where each process runs.
+
+    Raises ConfigError when the hosts, or this node's place among them, are not known.
+    """
+    site = choose("platforms", spec.platform, facts, "local").site(facts)
+    device = choose("devices", spec.device, facts, "cpu").device(facts)
+    return build(spec, facts, site, device)
+
+
+def settle(
+    spec: JobSpec,
+    facts: Facts,
+    topology: Topology | None = None,
+    members: Members | None = None,
+    leader_env: Mapping[str, str] | None = None,
+) -> Plan:
+    """What this node will do.
+
+    `topology` is `locate`'s where it is not given. `members` are assumed to be like this node until they have answered.
+    `leader_env` is the spec's env as worker-0 has it, once the roll call brought it. Raises ConfigError or SpecError
+    when the job cannot be planned.
+    """
+    topology = topology or locate(spec, facts)
+    members = members or assume_members(topology, facts)
+    launcher = _launcher(spec, topology)
+    if not (spec.command and spec.command[0]):
+        raise ConfigError(
+            "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
+        )
+    launch = cast(Launch, launcher.plan(spec, topology, members))
+    given = {*facts.env, *facts.mpi_params, *(spec.env if leader_env is None else leader_env)}
+    programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
+    launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
+    mode, no_roll_call = _mode(spec, facts, topology, launch)
+    env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
+    files = list(launch.files)
+    if launch.env_file:
+        text = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
+        files.append(File(launch.env_file, text, "the environment", mode=0o600, secret=True))
+    if mode == "coordinated":
+        files += _sshd_files(spec, facts, topology)
+    return Plan(
+        topology=topology,
+        launcher=launcher.__name__.rpartition(".")[2],
+        launch=launch,
+        env=env,
+        files=tuple(files),
+        mode=mode,
+        members=members,
+        no_roll_call=no_roll_call,
+        later=tuple(_later(spec, topology, launch, mode, members)),
+    )
+
+
+def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
+    """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
+    result = {name: value for name, value in own.items() if name not in _HIDDEN}
+    result.update({var.name: var.value for var in extra})
+    return result
+
+
+def kept(program: Program, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
+    """The command line that has `programs/supervisor.py` keep this program, which is the node's `number`th."""
+    options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
+    if program.label:
+        options += ["--label", f"[{program.label}] ", "--log", program.log]
+    return (*supervised.command(topology, str(number), *options), "--", *program.argv)
+
+
+def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
+    """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's configuration."""
+    topology = locate(spec, facts)
+    members = assume_members(topology, facts)
+    files = [File("sshd_config", _sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
+    for name in names("launchers"):
+        if write := getattr(load("launchers", name), "scripts", None):
+            files += write(spec, topology, members, origin)
+    return files
+
+
+def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
+    """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and plain for one."""
+    default = "mpirun" if topology.world_size > 1 else "plain"
+    return load("launchers", spec.launcher or topology.launcher or default)
+
+
+def _mode(
+    spec: JobSpec, facts: Facts, topology: Topology, launch: Launch
+) -> tuple[Literal["exec", "local", "coordinated"], str]:
+    """What this node does; and why the nodes hold no roll call, where they could do with one."""
+    without = ""
+    if len(topology.nodes) > 1:
+        if launch.needs_roll_call:
+            return "coordinated", ""
+        if "sshd" not in facts.programs:
+            without = "this image has no sshd"
+        elif not (spec.secret or spec.secret_file or spec.ssh.client_key):
+            without = "no secret was given"
+        else:
+            return "coordinated", ""
+    return "exec" if launch.becomes_program else "local", without
+
+
+def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:
+    """What only the run can know, and what is done about it."""
+    words, found = [], members.reports[topology.me].interfaces
+    if len(found) > 1 and mode == "coordinated" and members.assumed and not spec.mpi.interface:
+        over = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
+        words.append(f"network interface: from the roll call, {over}")
+    if launch.needs_rank_table and not members.cards:
+        words.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
+    if mode == "coordinated":
+        words.append(f"run directory: where {topology.run_dir} cannot be used, another one, to tell the nodes why")
+    return words
+
+
+def _effective(env: tuple[EnvVar, ...], given: Collection[str]) -> tuple[EnvVar, ...]:
+    """Without the defaults for which the user has a value."""
+
+    def chosen(var: EnvVar) -> bool:
+        return var.name in given or bool(var.chosen_by and any(re.match(var.chosen_by, name) for name in given))
+
+    return tuple(var for var in env if not (var.default and chosen(var)))
+
+
+def _env(
+    spec: JobSpec, topology: Topology, members: Members, launch: Launch, leader_env: Mapping[str, str] | None
+) -> tuple[EnvVar, ...]:
+    device = [
+        EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
+    ]
+    asked = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
+    if leader_env is not None:
+        asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
+    ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
+    return (*device, *_network(spec, members.reports[topology.me]), *launch.rank_env, *asked, ours)
+
+
+def _network(spec: JobSpec, own: NodeReport) -> list[EnvVar]:
+    """Which interface NCCL and Gloo take: what the user said, else the roll call's where there are several."""
+    if asked := spec.mpi.interface:
+        origin = str(spec.source("mpi.interface"))
+        # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
+        taken = {"NCCL_SOCKET_IFNAME": "/" not in asked, "GLOO_SOCKET_IFNAME": not set(asked) & set("/,")}
+        return [EnvVar(name, asked, origin, default=True) for name, takes in taken.items() if takes]
+    if not (name := interfaces.of_node(own)):
+        return []
+    values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}  # NCCL takes a name for a beginning of one
+    return [EnvVar(variable, value, "the roll call", default=True) for variable, value in values.items()]
+
+
+def _sshd_files(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
+    config = _sshd_config(spec, facts, topology, "the job's spec")
+    files = [
+        File("sshd_config", config, "ssh/sshd_config.j2", mode=0o600),
+        File("host_key", "", "this job's keys", mode=0o600, secret=True),
+        File("authorized_keys", "", "this job's keys", mode=0o600),
+    ]
+    if topology.naming:
+        files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone", mode=0o600))
+    return files
+
+
+def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -> str:
+    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
+    # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
+    session = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": topology.run_dir}
+    session |= {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
+    return render(
+        "ssh/sshd_config.j2",
+        {
+            "origin": origin,
+            "user": topology.user,
+            "run_dir": topology.run_dir,
+            "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.lease)),
+            "host": topology.this.host,
+            "port": topology.this.ssh_port,
+            "listen": topology.this.address,
+            "startups": max(256, 2 * len(topology.nodes)),
+            "login_grace": 15,
+            "session_env": session,
+        },
+    )
