@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
-from faultjob import HOSTS, Job, new_network
-from faultrows import ELSEWHERE
 
 from tests.containers import IMAGE, docker, missing
+from tests.faults.faultjob import HOSTS, Job, new_network
+from tests.faults.faultrows import ELSEWHERE
 
 ASKED = os.environ.get("TRY_FAULTS", "")
 ALL = ASKED == "all"

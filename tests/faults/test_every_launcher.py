@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
 
 from tests.cluster import until
 from tests.containers import IMAGE
+from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
 from tests.rows import ASCEND
 
 Make = Callable[..., Job]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faultjob import BOTH, EATS, HOSTS, LITTLE, NOW, SAVES, SPENT, STUBBORN, TRAINS, UP, Job
 
 from tests.cluster import until
+from tests.faults.faultjob import BOTH, EATS, HOSTS, LITTLE, NOW, SAVES, SPENT, STUBBORN, TRAINS, UP, Job
 
 Make = Callable[..., Job]
 

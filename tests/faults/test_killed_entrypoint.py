@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Job
 
 from tests.cluster import until
 from tests.containers import docker
+from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Job
 
 Make = Callable[..., Job]
 ENTRYPOINT = "python3 -I .*/entrypoint run"

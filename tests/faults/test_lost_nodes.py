@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultjob import BOTH, HOSTS, SAVES, TRAINS, Job, running
 
 from tests.cluster import until
+from tests.faults.faultjob import BOTH, HOSTS, SAVES, TRAINS, Job, running
 
 Make = Callable[..., Job]
 SHORT = {"ENTRYPOINT_TIMEOUTS_LEASE": "3"}

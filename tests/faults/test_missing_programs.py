@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faultjob import BOTH, HOSTS, TRAINS, UP, Job
+
+from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job
 
 Make = Callable[..., Job]
 # As root, break something; then go on as the image does.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faultjob import BOTH, HOSTS, TRAINS, UP, Job, new_network
 
 from tests.cluster import until
 from tests.containers import docker, finished_at, inspect, started_at
+from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job, new_network
 
 Make = Callable[..., Job]
 DONE = f"{UP}echo done"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, UP, Job, running
 
 from tests.cluster import until
+from tests.faults.faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, UP, Job, running
 
 Make = Callable[..., Job]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from boxes import run, said, sh
 
 from tests.containers import TREE
+from tests.image.boxes import run, said, sh
 
 HERE = TREE / "tests/image"
 

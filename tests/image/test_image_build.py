@@ -10,9 +10,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from boxes import said, sh
 
 from tests.containers import TREE, docker
+from tests.image.boxes import said, sh
 
 MOST = 60_000_000  # bytes that the toolkit may add
 # Layers that are the operating system's or the job's packages, by the script of scripts/bake that makes them.

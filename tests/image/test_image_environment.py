@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from boxes import Pair, said, sh
 
 from tests.containers import docker
+from tests.image.boxes import Pair, said, sh
 
 OURS = ("pydantic", "paramiko", "cryptography", "entrypoint")
 # One rank after the other: mpirun passes on 2 KiB at a time, of whichever rank has any.

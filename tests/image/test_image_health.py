@@ -6,10 +6,10 @@ import json
 import subprocess
 
 import pytest
-from boxes import Pair, run, started
 
 from tests.cluster import until
 from tests.containers import docker, inspect, logs
+from tests.image.boxes import Pair, run, started
 
 PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from boxes import Pair, run, write
 
 from tests.containers import docker, logs
+from tests.image.boxes import Pair, run, write
 
 FOLDER = "/etc/entrypoint/start.d"
 JOB = ("-e", "ENTRYPOINT_NAME=job")  # a job, and not only a program

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from boxes import run, said, sh, write
 
 from tests.containers import docker
+from tests.image.boxes import run, said, sh, write
 
 ODD = [
     "",

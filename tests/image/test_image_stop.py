@@ -6,10 +6,10 @@ import json
 import time
 
 import pytest
-from boxes import Pair, run, started
 
 from tests.cluster import until
 from tests.containers import docker, exit_code, logs
+from tests.image.boxes import Pair, run, started
 
 SOON = 5.0  # seconds; docker's own patience is 10
 OBEYS = ("sh", "-c", "echo up; exec sleep 1000")

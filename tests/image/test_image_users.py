@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from boxes import HARDENED, ROOT_NEEDS, Pair, run, said, started, write
 
 from tests.containers import docker, exit_code, logs
+from tests.image.boxes import HARDENED, ROOT_NEEDS, Pair, run, said, started, write
 
 # Name -> the options, and what `id -u`:`id -g` then says.
 USERS = {

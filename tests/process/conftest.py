@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import Bench
+
+from tests.process.bench import Bench
 
 
 @pytest.fixture

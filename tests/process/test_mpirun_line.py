@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Bench
+
+from tests.process.bench import Bench
 
 SECRET = secrets.token_hex(32)
 LAST = ["-x", "ENTRYPOINT_KEEP", "sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "prog", "an arg"]

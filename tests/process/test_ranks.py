@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
 
 from entrypoint.host.files import RunDir
 from entrypoint.programs.ranks import Ranks
+from tests.process.bench import Bench, until
 
 NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
 Heard = list[tuple[str, int, int]]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Bench
+
+from tests.process.bench import Bench
 
 
 def result(bench: Bench) -> dict[str, Any]:

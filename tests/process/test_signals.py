@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
+
+from tests.process.bench import Bench, until
 
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from bench import Bench, marked, until
+
+from tests.process.bench import Bench, marked, until
 
 # A rank that notes its SIGTERM and goes on.
 STUBBORN = 'trap \'echo TERM >>"$NOTES"\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'

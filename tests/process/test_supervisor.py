@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import until
 
 from entrypoint.programs import supervisor
+from tests.process.bench import until
 
 KEEP = [sys.executable, "-I", "-S", supervisor.__file__]
 

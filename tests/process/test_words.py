@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
 
 from entrypoint.host.speaker import Speaker
+from tests.process.bench import Bench, until
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")
 

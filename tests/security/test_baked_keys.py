@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from door import needs_ssh
 
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.host import keys
@@ -17,6 +16,7 @@ from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from tests.cluster import Cluster
+from tests.security.door import needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
 WARNING = "whoever has the image can log in to every node | give the job a secret and remove ssh.compat"

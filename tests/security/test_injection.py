@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from door import needs_ssh
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from tests.cluster import Cluster, clean_environment
+from tests.security.door import needs_ssh
 
 BOMB = "/tmp/entrypoint-was-injected"  # what each of these would make, were it ever run
 NASTY = [

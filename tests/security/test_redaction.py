@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from door import needs_ssh
 
 from tests.cluster import SECRET, Cluster, clean_environment, until
+from tests.security.door import needs_ssh
 
 NAMES = (
     "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",

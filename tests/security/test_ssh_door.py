@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from door import SSHD, Door, needs_ssh, planned
+
+from tests.security.door import SSHD, Door, needs_ssh, planned
 
 pytestmark = needs_ssh
 SECRET = secrets.token_hex(32)

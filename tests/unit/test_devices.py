@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import ROOT, chosen, collect, read_expected, read_facts
 
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device
+from tests.unit.cases import ROOT, chosen, collect, read_expected, read_facts
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("devices"))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import ROOT, chosen, collect, read_expected, read_facts
 
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Site
+from tests.unit.cases import ROOT, chosen, collect, read_expected, read_facts
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("platforms"))
