@@ -148,7 +148,7 @@ def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench)
 
 def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd(tmp_path: Path) -> None:
     code = (
-        "import asyncio, subprocess, time; from entrypoint.run import process\n"
+        "import asyncio, subprocess, time; from entrypoint.host import process\n"
         "child = subprocess.Popen(['sleep', '0.3'])\n"
         "begun = time.monotonic(); asyncio.run(process.gone([child.pid])); print(time.monotonic() - begun)\n"
     )
