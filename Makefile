@@ -37,7 +37,7 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 	@scripts/build-image ascend arm64 && scripts/test tests/arm64 --durations=0
 
 .PHONY: test-faults
-test-faults:  ## every fault of docs/reference/supervision.md in real containers, three times in a row: fault, bound, seconds, result
+test-faults:  ## every fault of docs/reference/faults.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
 .PHONY: test-security

@@ -8,6 +8,8 @@ from pathlib import Path
 
 TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
+OUTSIDE = {"host", "programs", "session"}  # where values come in and go out
+DECIDED = {"spec": 1, "platforms": 2, "plan": 3, "job": 4, "cli": 6}
 CODE = ("entrypoint", "examples", "scripts", "templates", "tests")
 
 
@@ -42,6 +44,32 @@ def test_every_link_leads_somewhere() -> None:
     # Control: what leads nowhere is named.
     links = "# Top\n[a](gone.md) [b](#top) [c](#gone) [d](CHANGELOG.md#nowhere) [e](docs) [f](https://x.example/)"
     assert dead_links(TREE / "README.md", links) == ["gone.md", "#gone", "CHANGELOG.md#nowhere"]
+
+
+def backwards(steps: list[tuple[str, str]]) -> list[int]:
+    """Steps (node, room) that go back: on one node a value comes in, is decided, and goes out."""
+    wrong, stage, last = [], 0, ""
+    for number, (node, room) in enumerate(steps, 1):
+        if node != last != "every" and room in OUTSIDE:
+            stage = 0  # it has come to another node
+        here = DECIDED.get(room, 0 if stage == 0 else 5)
+        if here < stage:
+            wrong.append(number)
+        stage, last = max(stage, here), node
+    return wrong
+
+
+def test_a_value_never_goes_backwards() -> None:
+    ways = (TREE / "docs/architecture.md").read_text().split("\n### ")[1:]
+    assert [way.splitlines()[0] for way in ways] == ["A host name", "The secret", "A rank's exit status", "SIGTERM"]
+    for way in ways:
+        rows = re.findall(r"(?m)^\| (\d) \| (\w+) \| `(\w+)` \|", way)
+        assert [int(number) for number, _, _ in rows] == list(range(1, way.count("\n| ")))
+        assert 3 < len(rows) <= 8
+        assert {room for _, _, room in rows} <= {*DECIDED, *OUTSIDE}
+        assert backwards([(node, room) for _, node, room in rows]) == []
+    # Control: a decision that asks an earlier room.
+    assert backwards([("every", "host"), ("every", "plan"), ("every", "spec"), ("every", "session")]) == [3]
 
 
 def test_every_page_is_in_the_index() -> None:
