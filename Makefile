@@ -66,5 +66,5 @@ bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw nu
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
-	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m entrypoint.specdoc >docs/reference/spec.md && \
+	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m entrypoint.spec.reference >docs/reference/spec.md && \
 	git status --short -- tests docs

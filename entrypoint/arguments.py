@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint import __version__, errors, registry, secret
-from entrypoint import fields as spec_fields
+from entrypoint import spec as specs
 from entrypoint.errors import UsageError
 from entrypoint.host.speaker import answer
 
@@ -30,7 +30,7 @@ def _advice(word: str) -> str:
         return "use `entrypoint plan`: it prints what run will do"
     if name == "secret":
         return "a secret does not belong on a command line: use --secret-file FILE, or ENTRYPOINT_SECRET"
-    for field in spec_fields.fields():
+    for field in specs.fields():
         if name in (re.sub("[-_.]", "", part) for part in (field.path, *field.flags)) and word.startswith("--"):
             return f"use {field.flags[-1]}" if field.flags else f"set {field.path} in the spec, or {field.env}"
     return "put -- before the program: -- python train.py"
@@ -139,9 +139,9 @@ def _command(
 
 def _spec_arguments(parser: argparse.ArgumentParser, spec: str | None) -> None:
     parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
-    for field in spec_fields.fields():
+    for field in specs.fields():
         if field.flags:
-            names = ", ".join(spec_fields.adapters(field))
+            names = ", ".join(specs.adapters(field))
             text = f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''}"
             help_text = f"{text} (or {field.env})".replace("%", "%%")
             parser.add_argument(
@@ -155,5 +155,5 @@ def _spec_arguments(parser: argparse.ArgumentParser, spec: str | None) -> None:
 def _exit_codes() -> str:
     """The table of exit statuses, as errors.py documents it."""
     table = (errors.__doc__ or "").split("\n\n")[1:3]
-    variables = f"Every field of the spec has a variable, {spec_fields.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
+    variables = f"Every field of the spec has a variable, {specs.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
     return "\n\n".join([*table, f"{variables} See docs/reference/spec.md."])

@@ -11,15 +11,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from entrypoint import fields as spec_fields
 from entrypoint import registry
 from entrypoint import spec as specs
 from entrypoint.arguments import parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Topology
 from entrypoint.plan import locate, rendered, settle
+from entrypoint.spec import JobSpec
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
@@ -97,11 +96,11 @@ def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     ours = {
         name
         for name, value in _environ().items()
-        if name.startswith(spec_fields.PREFIX) and value and not spec_fields.is_service(name, value)
+        if name.startswith(specs.PREFIX) and value and not specs.is_service(name, value)
     }
     # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
-    given = [each for each in spec_fields.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
-    return bool(ours - spec_fields.NO_JOB or given or spec_fields.kept_back(spec)) or topology.platform != "local"
+    given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
+    return bool(ours - specs.NO_JOB or given or specs.kept_back(spec)) or topology.platform != "local"
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:
@@ -134,9 +133,9 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     files = rendered(spec, facts, origin)
     _write(Path(args.out), files)
-    if own := sorted(set(spec_fields.left_out(spec)) - set(spec_fields.kept_back(spec))):
+    if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
         say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
-    if left := spec_fields.kept_back(spec):
+    if left := specs.kept_back(spec):
         say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
     for file in files:
         say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
@@ -158,7 +157,7 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
-    if left := spec_fields.kept_back(spec):
+    if left := specs.kept_back(spec):
         say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
     if args.out:
         path = Path(args.out)
@@ -194,7 +193,9 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
-    answer(f"{json.dumps(specs.schema(), indent=2)}\n")
+    from entrypoint.spec.reference import schema
+
+    answer(f"{json.dumps(schema(), indent=2)}\n")
     return 0
 
 

@@ -11,7 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from entrypoint.jobspec import Source
+Origin = Literal["flag", "env", "spec", "platform", "default"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value came from: its origin, and the flag, variable or file position itself."""
+
+    origin: Origin
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.origin} {self.where}".strip()
+
+
+DEFAULT = Source("default")
 
 # ---------------------------------------------------------------------------------------------------------------
 # What this container is

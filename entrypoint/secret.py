@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 HIDDEN = "(not shown)"
 MIN_BYTES = 16  # fewer can be guessed
@@ -38,6 +39,13 @@ _SAMPLE = re.compile(
     rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty|change[-_]?me|example|placeholder|pass[-_]?word|secret|sample"
     rb"|dummy|letmein|hunter2|test|your|token"
 )
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret that neither str() nor repr() shows."""
+
+    value: str = field(repr=False)
 
 
 def is_secret(name: str) -> bool:

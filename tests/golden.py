@@ -19,9 +19,9 @@ import yaml
 import entrypoint
 from entrypoint import __version__
 from entrypoint import spec as specs
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Facts, File, Plan
 from entrypoint.plan import rendered, settle
+from entrypoint.spec import JobSpec
 
 CASES = Path(__file__).resolve().parent / "launchers"
 

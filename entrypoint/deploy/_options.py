@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from entrypoint import fields
 from entrypoint.errors import UsageError
-from entrypoint.jobspec import JobSpec
+from entrypoint.spec import JobSpec, given
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:
     if spec.source("node_rank").origin == "flag":
         seen = f"{spec.source('node_rank').where} {spec.node_rank}"
         raise UsageError("every container gets an index of its own", seen, "leave the flag out")
-    given = {setting.names[0]: setting.value for setting in fields.given(spec)}
-    return {**own, **{name: value for name, value in given.items() if name not in own}}
+    return {**own, **{setting.names[0]: setting.value for setting in given(spec)}, **own}
 
 
 def resources(options: Options) -> dict[str, str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import ConfigError, UsageError
-from entrypoint.jobspec import HostEntry, JobSpec
 from entrypoint.render import render as render_template
+from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["Options", "render"]
 

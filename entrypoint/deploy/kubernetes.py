@@ -13,9 +13,9 @@ import yaml
 
 from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
-from entrypoint.jobspec import HostEntry, JobSpec
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
+from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["Options", "render"]
 

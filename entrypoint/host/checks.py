@@ -9,9 +9,9 @@ from dataclasses import replace
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, rank_table, sshd
 from entrypoint.host.progress import Say
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
+from entrypoint.spec import JobSpec
 
 
 def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, list[Outcome]]:

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.host.files import read
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Topology
 from entrypoint.secret import HIDDEN, weakness
+from entrypoint.spec import JobSpec
 
 _OPENSSH: Any = serialization.load_ssh_private_key
 
@@ -75,7 +75,7 @@ def warnings(spec: JobSpec) -> list[str]:
 
 def _secret(spec: JobSpec) -> bytes | None:
     if spec.secret is not None:
-        return spec.secret.get_secret_value().encode("utf-8", "surrogateescape")
+        return spec.secret.value.encode("utf-8", "surrogateescape")
     if spec.secret_file is None:
         return None
     secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")

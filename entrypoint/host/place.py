@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from entrypoint.errors import EntrypointError
 from entrypoint.host.files import Busy, RunDir
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import settle as settle_plan
+from entrypoint.spec import JobSpec
 
 _ROOM = 64 * 1024  # bytes: keys, sshd's configuration, and what makes a session of it
 # Memory first: an engine gives each container its own, also where all else is read-only.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from entrypoint.errors import Problem, SpecError
-from entrypoint.jobspec import JobSpec
+from entrypoint.spec import JobSpec
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _SHELL = re.compile(r"(.*/)?(ba|da)?sh")

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoint import supervised
-from entrypoint.fields import left_out
-from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
+from entrypoint.spec import JobSpec, Source, left_out
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
 _RESERVED = {

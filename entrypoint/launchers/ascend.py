@@ -5,9 +5,9 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 
 from __future__ import annotations
 
-from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_python
 from entrypoint.model import Cards, EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("npu", "ranktable")  # what else people call it
 

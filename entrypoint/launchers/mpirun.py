@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
-from entrypoint.fields import Given, given
-from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
+from entrypoint.spec import Given, JobSpec, given
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 

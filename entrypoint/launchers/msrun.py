@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from entrypoint.errors import ConfigError
-from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.model import File, Launch, Members, Program, Topology
 from entrypoint.render import render
+from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # what else people call it
 

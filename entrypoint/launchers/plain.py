@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.spec import JobSpec
 
 ALSO = ("none", "single", "python")  # what else people call it
 

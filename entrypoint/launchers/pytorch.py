@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_options
 from entrypoint.model import Launch, Members, Program, Topology
+from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("spawn", "mp.spawn")  # what else people call it
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from entrypoint.jobspec import JobSpec
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.model import EnvVar, Launch, Members, Node, Program, Topology
+from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # what else people call it
 

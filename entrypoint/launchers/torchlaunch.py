@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import _torch
 from entrypoint.model import File, Launch, Members, Topology
+from entrypoint.spec import JobSpec
 
 ALSO = ("torch.distributed.launch",)  # what else people call it
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoint.jobspec import DEFAULT, JobSpec
 from entrypoint.launchers import _torch
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
+from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run")  # what else people call it
 

@@ -11,12 +11,12 @@ from typing import Literal, cast
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Program, Topology
 from entrypoint.plan.members import assume_members
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import render
+from entrypoint.spec import JobSpec
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}

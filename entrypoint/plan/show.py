@@ -8,9 +8,8 @@ import shlex
 from typing import Any
 
 from entrypoint import secret
-from entrypoint.fields import fields
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import EnvVar, Plan, Program
+from entrypoint.spec import JobSpec, fields
 
 _MODES = {
     "exec": "this process becomes the program",

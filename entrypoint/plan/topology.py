@@ -7,10 +7,8 @@ import itertools
 from collections import Counter
 
 from entrypoint.errors import ConfigError
-from entrypoint.fields import plain_path
-from entrypoint.jobspec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
-from entrypoint.spec import check_host
+from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
-from entrypoint.jobspec import JOB_NAME, MAX_NODES
 from entrypoint.model import Facts, Site
+from entrypoint.spec import JOB_NAME, MAX_NODES
 
 # Users cannot set MA_* variables there, so any of these is the platform's own word.
 _MARKS = ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS")

@@ -9,9 +9,9 @@ from entrypoint.host import checks, hooks, keys, place, process
 from entrypoint.host.progress import Say
 from entrypoint.host.signals import Signals
 from entrypoint.host.speaker import Speaker
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import environment
+from entrypoint.spec import JobSpec
 
 
 def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:

@@ -16,9 +16,9 @@ from typing import Any
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.host import process
 from entrypoint.host.progress import Say
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Node, Outcome
 from entrypoint.secret import masked_words
+from entrypoint.spec import JobSpec
 from entrypoint.verdict import End, Heard, placement, without_rank
 
 LINE = "line"  # file in the run directory: the words that run_mpi.sh has started mpirun with, each ended by NUL

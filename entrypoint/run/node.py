@@ -20,7 +20,6 @@ from entrypoint.host.memory import Memory
 from entrypoint.host.signals import Signals
 from entrypoint.host.speaker import Speaker
 from entrypoint.host.sshd import Sshd
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Facts, File, Members, Outcome, Plan
 from entrypoint.plan import environment, kept, settle
 from entrypoint.programs import stacks
@@ -28,6 +27,7 @@ from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
+from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.verdict import End, Ends
 

@@ -11,7 +11,7 @@ import pytest
 from tests.containers import docker
 from tests.image.boxes import Pair, said, sh
 
-OURS = ("pydantic", "paramiko", "cryptography", "entrypoint")
+OURS = ("bcrypt", "paramiko", "cryptography", "entrypoint")
 # One rank after the other: mpirun passes on 2 KiB at a time, of whichever rank has any.
 LOOK = (
     "import json, os, time; time.sleep(0.5 * int(os.environ.get('OMPI_COMM_WORLD_RANK', 0))); "

@@ -47,7 +47,7 @@ def test_an_engine_is_one_file_one_template_and_one_case_folder(
     ]
     env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     page = tree / "docs/reference/spec.md"
-    for words, out in (("tests.golden", os.devnull), ("entrypoint.specdoc", page)):  # as `make golden`
+    for words, out in (("tests.golden", os.devnull), ("entrypoint.spec.reference", page)):  # as `make golden`
         with open(out, "w") as file:
             subprocess.run([sys.executable, "-m", words], cwd=tree, env=env, check=True, stdout=file)
     made = (tree / "tests/launchers/beacon/two/node-1/beacon.sh").read_text()

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from entrypoint import cli, errors, fields, registry
+from entrypoint import cli, errors, registry
 from entrypoint import spec as specs
 from entrypoint.deploy import compose, kubernetes
 from entrypoint.errors import EntrypointError
@@ -156,7 +156,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("target", registry.names("deploy"))
-@pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in fields.fields() if field.flags)])
+@pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)])
 def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     flag: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +174,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     if flag == "--secret-file":
         assert yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"] == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
         return
-    (field,) = (each for each in fields.fields() if flag in each.flags or (flag, each.path) == ("--env", "env"))
+    (field,) = (each for each in specs.fields() if flag in each.flags or (flag, each.path) == ("--env", "env"))
     expected = {"--env": '{"A": "b $c"}'}.get(flag, FLAGS[flag])
     if (flag, target) == ("--hosts", "kubernetes"):
         expected = "job-0.job,job-1.job"  # Pods have names of their own: the flag says how many there are

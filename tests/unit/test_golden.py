@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import specdoc
+from entrypoint.spec import reference
 from tests.containers import TREE
 from tests.golden import CASES, cases, expected, folders, made
 
@@ -65,4 +65,4 @@ def test_shellcheck_has_nothing_to_say(wrapper: bool) -> None:
 
 
 def test_the_reference_is_what_the_fields_say() -> None:
-    assert (TREE / "docs/reference/spec.md").read_text() == specdoc.markdown(), "run make golden"
+    assert (TREE / "docs/reference/spec.md").read_text() == reference.markdown(), "run make golden"

@@ -11,11 +11,11 @@ import pytest
 
 from entrypoint import registry, spec
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.jobspec import JobSpec
 from entrypoint.launchers import msrun
 from entrypoint.model import Facts, Members, Topology
 from entrypoint.plan import assume_members, topology
 from entrypoint.render import render
+from entrypoint.spec import JobSpec
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
 HOSTS = "hosts: [a, b]\nslots: 2\n"

@@ -16,11 +16,10 @@ import pytest
 from entrypoint import plan, registry
 from entrypoint.host import checks
 from entrypoint.host.signals import Signals
-from entrypoint.jobspec import JobSpec
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.run import execute
-from entrypoint.spec import load
+from entrypoint.spec import JobSpec, load
 
 SECRET = secrets.token_hex(32)
 TWO = "hosts: [a, b=127.0.0.2]\nnode_rank: 1\n"

@@ -10,10 +10,9 @@ import pytest
 
 from entrypoint import registry
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.jobspec import JobSpec, Source
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.plan import topology
-from entrypoint.spec import Override, load
+from entrypoint.spec import JobSpec, Override, Source, SshSpec, load
 
 LOCAL = Site("local")
 CPU = Device("cpu", 0, "no accelerator")
@@ -399,7 +398,7 @@ def test_run_dir_by_default() -> None:
 
 def test_run_dir_follows_uid_and_port() -> None:
     """Two jobs of two ports, or of two users, share one machine."""
-    spec = JobSpec.model_validate({"ssh": {"port": 40022}})
+    spec = JobSpec(ssh=SshSpec(port=40022))
     assert topology.build(spec, facts(uid=0), LOCAL, CPU).run_dir == "/tmp/entrypoint-0-40022"
 
 

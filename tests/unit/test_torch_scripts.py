@@ -21,10 +21,10 @@ import pytest
 
 from entrypoint import spec as specs
 from entrypoint.errors import SpecError
-from entrypoint.jobspec import JobSpec, Source
 from entrypoint.launchers import torchlaunch, torchrun
 from entrypoint.model import Device, Launch, Members, Node, NodeReport, Topology
 from entrypoint.render import TEMPLATES
+from entrypoint.spec import JobSpec, Source
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())

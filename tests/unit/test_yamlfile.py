@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint import yamlfile
 from entrypoint.secret import is_secret
-from entrypoint.yamlfile import Item, Report, one_line, read
+from entrypoint.spec import yamlfile
+from entrypoint.spec.items import Item, Report, one_line
+from entrypoint.spec.yamlfile import read
 
 
 def plain(item: Item | None) -> Any:

@@ -8,37 +8,21 @@ the order above pick the one that counts: a mistake in the file is reported even
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-import json
-import re
-import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, SecretStr
-
-from entrypoint import yamlfile
-from entrypoint.fields import (
-    HOW,
-    PREFIX,
-    RESERVED,
-    SECRET,
-    FieldInfo,
-    check_host,
-    checked,
-    fields,
-    is_service,
-    nested,
-    schema,
-    suggestion,
-)
-from entrypoint.jobspec import JobSpec, Origin, Source
-from entrypoint.secret import is_secret, weakness
-from entrypoint.yamlfile import Item, Odd, Place, Report, one_line, quoted, text_item
-
-__all__ = ["FieldInfo", "Override", "check_host", "fields", "load", "schema"]
+from entrypoint.model import Origin, Source
+from entrypoint.secret import Secret, is_secret, weakness
+from entrypoint.spec.checks import checked
+from entrypoint.spec.items import Item, Odd, Place, Report, one_line
+from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.rules import suggestion
+from entrypoint.spec.table import PREFIX, RESERVED, SECRET, FieldInfo, entries, fields, is_service
+from entrypoint.spec.texts import from_text, from_yaml
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
@@ -62,14 +46,14 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     assert flags.keys() <= {field.path for field in fields()}
     env = {name: value for name, value in env.items() if not is_service(name, value)}
     report = Report()
-    root = yamlfile.read(text, file, report) if text is not None else None
-    written = dict(_leaves(root, JobSpec, "", report)) if root else {}
+    root = from_yaml(text, file, report) if text is not None else None
+    written = dict(_leaves(root, JobSpec(), "", report)) if root else {}
     chosen: dict[str, Any] = {}
     items: dict[str, Item] = {}  # the one that counts, of every field that was given
     sources: dict[str, Source] = {}
     for field in fields():
         flag = flags.get(field.path)
-        from_flag = _from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
+        from_flag = from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
         for item in (from_flag, _from_env(field, env, report), written.get(field.path)):
             if item is None:
                 continue
@@ -89,10 +73,19 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
         _contradictions(chosen, items, sources, report)
     if report:
         raise report.error()
-    spec = JobSpec.model_validate(nested(chosen))
-    spec._sources = MappingProxyType(sources)
-    spec._secret = secret
+    spec: JobSpec = _filled(JobSpec(_sources=MappingProxyType(sources), _secret=secret), chosen, "")
     return spec
+
+
+def _filled(section: Any, chosen: Mapping[str, Any], prefix: str) -> Any:
+    """The spec, or a section of it, with the values chosen."""
+    values = {
+        name: _filled(value, chosen, f"{prefix}{name}.")
+        if dataclasses.is_dataclass(value)
+        else chosen.get(prefix + name, value)
+        for name, value in entries(section).items()
+    }
+    return dataclasses.replace(section, **values)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -103,39 +96,40 @@ def _source(item: Item) -> Source:
     return Source(_ORIGINS[item.place.group], item.place.where)
 
 
-def _leaves(item: Item, model: type[BaseModel], prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
+def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
     """Every field that the file sets; a null sets nothing."""
     if not isinstance(item.value, dict):
         if item.value not in (None, Odd.REPORTED):
             do = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
             report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
         return
+    known = entries(section)
     for key, child in item.value.items():
         path = prefix + key
-        if key not in model.model_fields:
-            _unknown_key(key, path, child.key or child.place, model, report)
-        elif isinstance(section := model.model_fields[key].annotation, type) and issubclass(section, BaseModel):
-            yield from _leaves(child, section, f"{path}.", report)
+        if key not in known:
+            _unknown_key(key, path, child.key or child.place, list(known), report)
+        elif dataclasses.is_dataclass(known[key]):
+            yield from _leaves(child, known[key], f"{path}.", report)
         elif child.value is not None:
             yield path, child
 
 
-def _unknown_key(key: str, path: str, place: Place, model: type[BaseModel], report: Report) -> None:
+def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Report) -> None:
     # A key is looked for here, then in every section: `port`, `ssh_port` and `grace` all have one home.
     homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
-    homes |= {name: name for name in model.model_fields}
+    homes |= {name: name for name in known}
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
         do = f"use secret_file or {SECRET}"
         report.add(place, path, "a secret does not belong in a file that is shared", "", do)
         return
-    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, model.model_fields))
+    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, known))
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
-            return _from_text(field, env[name], Place(1, 0, 0, name), report)
+            return from_text(field, env[name], Place(1, 0, 0, name), report)
     return None
 
 
@@ -145,77 +139,6 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
         if name.startswith(PREFIX) and env[name] and name not in known.values():
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
-
-
-def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
-    """The Item that a variable or a flag gives; None where the text itself is broken, which is then in the report."""
-    try:
-        if field.kind == "mapping":
-            return _json(given, place) if isinstance(given, str) else _assignments(given, place)
-        if isinstance(given, list):
-            return Item([text_item(word, place) for word in given], place, "a list")
-        if field.kind in ("integer", "number") and re.fullmatch(r"\s*[-+]?[0-9]{1,100}\s*", given):
-            return Item(int(given.strip()), place, quoted(given))
-        if field.kind == "number" and re.fullmatch(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*", given):
-            return Item(float(given.strip()), place, quoted(given))
-        if field.kind != "list":
-            return text_item(given, place)
-        if given.lstrip().startswith("["):
-            return _flow_list(given, place, field.path, report)
-        words = re.split(r"[,\s]+", given.strip(", \t\r\n")) if field.path == "hosts" else shlex.split(given)
-        return Item([text_item(word, place) for word in words], place, "a list")
-    except ValueError as error:
-        # Only shell words may be shown: a command's, unless it seems to hold a password.
-        shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
-        report.add(place, field.path, f"{field.needs}: {one_line(str(error))}", shown, HOW[field.kind])
-        return None
-
-
-def _assignments(words: list[str], place: Place) -> Item:
-    entries = {}
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not sign:
-            raise ValueError("`=` is missing" + ("" if is_secret(word) else f" after {quoted(name)}"))
-        entries[name] = text_item(value, place)  # given twice, the later wins, as in a shell
-    return Item(entries, place, "a mapping")
-
-
-def _flow_list(text: str, place: Place, path: str, report: Report) -> Item | None:
-    """A JSON list, else a YAML one: JSON first because its surrogate pairs and tabs are nothing to YAML."""
-    try:
-        return _json(text, place)
-    except ValueError:
-        item = yamlfile.read(text, place.where, report, place.group, path)
-        return item and replace(item, place=place)
-
-
-def _json(text: str, place: Place) -> Item:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"{quoted(name)} is given twice")
-            seen.add(name)
-        return dict(pairs)
-
-    def item(value: Any) -> Item:
-        if isinstance(value, str):
-            return text_item(value, place)
-        if isinstance(value, list):
-            return Item([item(entry) for entry in value], place, "a list")
-        if isinstance(value, dict):
-            return Item({name: item(entry) for name, entry in value.items()}, place, "a mapping")
-        written = json.dumps(value)
-        kind = "nothing" if value is None else "a boolean" if isinstance(value, bool) else "a number"
-        return Item(Odd.MISREAD if isinstance(value, bool) else value, place, f"{one_line(written)} is {kind}", written)
-
-    try:
-        return item(json.loads(text, object_pairs_hook=once))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
-    except RecursionError:
-        raise ValueError("nested too deep") from None
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -247,7 +170,7 @@ def _contradictions(
 
 def _secret(
     env: Mapping[str, str], chosen: dict[str, Any], sources: dict[str, Source], report: Report
-) -> SecretStr | None:
+) -> Secret | None:
     """ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin counts."""
     text = env.get(SECRET)
     if not text:
@@ -264,4 +187,4 @@ def _secret(
         chosen.pop("secret_file", None)
         del sources["secret_file"]
     sources["secret"] = Source("env", SECRET)
-    return SecretStr(text)
+    return Secret(text)

@@ -1,0 +1,78 @@
+"""Items: plain values that know where they stand, and the Report that gathers what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from entrypoint.errors import Problem, SpecError
+from entrypoint.secret import HIDDEN, is_secret
+
+
+class Odd(Enum):
+    """What an Item holds where it holds no value that a field could take."""
+
+    MISREAD = 1  # YAML makes a boolean, a date, an octal or a base-60 number of it
+    REPORTED = 2  # wrong in itself, and already in the report
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a value stands. Places sort as problems are listed: files, then variables, then flags."""
+
+    group: int  # 0 the spec file, 1 the environment, 2 the flags
+    line: int  # 0 outside the file
+    column: int
+    where: str  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
+
+
+@dataclass(frozen=True)
+class Item:
+    """A value with its place: str, int, float, None, Odd, or a list or dict of Items."""
+
+    value: Any
+    place: Place
+    seen: str  # the value as a message shows it
+    written: str = ""  # a plain (unquoted) scalar that is not text, as it was written
+    key: Place | None = None  # where the key stands, in a mapping
+
+
+class Report:
+    """The problems found so far, one for each mistake."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, tuple[Place, Problem]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "") -> None:
+        """Note one problem; what was seen at a path that names a secret is left out."""
+        if is_secret(path):
+            seen = HIDDEN if seen else ""
+        problem = Problem(one_line(place.where, 200), one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
+        # A mistake under an anchor is met again at every alias, each time at the same place in the file.
+        mistake = (place, what) if place.group == 0 else (place, path, what, seen)
+        self._found.setdefault(mistake, (place, problem))
+
+    def error(self) -> SpecError:
+        """Every problem at once, sorted by place."""
+        return SpecError([problem for _, problem in sorted(self._found.values(), key=lambda found: found[0])])
+
+
+def one_line(text: str, limit: int = 60) -> str:
+    """The text on one line, control characters escaped, shortened to `limit` characters."""
+    short = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+
+
+def quoted(text: str) -> str:
+    """Text as a message shows it."""
+    return f'"{one_line(text)}"'
+
+
+def text_item(text: str, place: Place) -> Item:
+    """An Item that holds text."""
+    return Item(text, place, quoted(text))

@@ -1,0 +1,111 @@
+"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this prints as a program."""
+
+from __future__ import annotations
+
+import dataclasses
+from math import inf
+from typing import Any
+
+from entrypoint.spec.checks import VARIABLE
+from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.table import RESERVED, FieldInfo, adapters, entries, fields, intro
+
+_INTRODUCTION = """\
+<!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
+# The job spec
+
+One YAML mapping; every field is optional. `entrypoint schema` prints a JSON Schema of it for your editor.
+
+A value comes from the first of these that has one:
+
+1. the flag,
+2. the field's own variable, `ENTRYPOINT_<FIELD>`,
+3. the variables of other tools listed after it, in that order,
+4. the spec file,
+5. the platform (hosts, node_rank and slots),
+6. the default.
+
+A variable that is empty counts as unset, and so does a field that is null. An `ENTRYPOINT_` variable that is not
+listed here is an error. In a variable or a flag, `hosts` is separated by commas or white space; the other lists are
+shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object; its entries, like those
+of the flag, are laid over the file's one by one.
+
+A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
+`ENTRYPOINT_SECRET`. Of the two, the one with the higher origin counts; both as variables is an error.
+"""
+_TEXT = {"type": "string"}
+_TYPES: dict[str, dict[str, Any]] = {
+    "text": _TEXT,
+    "list": {"items": _TEXT, "type": "array"},
+    "mapping": {"additionalProperties": _TEXT, "type": "object", "propertyNames": {"pattern": f"^{VARIABLE.pattern}$"}},
+}
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the spec file, for editors; adapters that are installed are its enums."""
+    whole, by_path = JobSpec(), {field.path: field for field in fields()}
+    definitions, properties = {}, {}
+    for name, section in entries(whole).items():
+        if dataclasses.is_dataclass(section):
+            kind = type(section).__name__
+            inner = {key: _property(by_path[f"{name}.{key}"]) for key in entries(section)}
+            definitions[kind] = _object(section, inner)
+            properties[name] = {"$ref": f"#/$defs/{kind}", "default": {key: inner[key]["default"] for key in inner}}
+        else:
+            properties[name] = _property(by_path[name])
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "entrypoint job spec"}
+    return {**head, "$defs": definitions, **_object(whole, properties)}
+
+
+def _object(section: Any, properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "additionalProperties": False,
+        "description": intro(section)[0],
+        "properties": properties,
+        "type": "object",
+    }
+
+
+def _property(field: FieldInfo) -> dict[str, Any]:
+    value = dict(_TYPES.get(field.kind, {"type": field.kind}))
+    for name, key in _BOUNDS.items():
+        if abs(bound := getattr(field.rule, name)) < inf:
+            value[key] = bound
+    if field.rule.pattern:
+        value["pattern"] = field.rule.pattern
+    if names := adapters(field) or list(field.choices):
+        value["enum"] = names
+    if field.default is None:
+        value = {"anyOf": [value, {"type": "null"}]}
+    if field.kind != "mapping":
+        value["default"] = list(field.default) if field.kind == "list" else field.default
+    return {**value, "description": field.meaning}
+
+
+def markdown() -> str:
+    """The reference of all fields, docs/reference/spec.md."""
+    groups: dict[str, list[FieldInfo]] = {}
+    for field in fields():
+        groups.setdefault(field.path.rpartition(".")[0], []).append(field)
+    whole, out = JobSpec(), [_INTRODUCTION]
+    for section, members in groups.items():
+        about = intro(getattr(whole, section) if section else whole)[0]
+        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{about}\n"]
+        out += ["| field | takes | default | variables | flag | meaning |", "|---|---|---|---|---|---|"]
+        out += [_row(field) for field in members] + [""]
+    out += ["## Variables that are no field\n", "| variable | meaning |", "|---|---|"]
+    return "\n".join([*out, *(f"| `{name}` | {meaning} |" for name, meaning in RESERVED.items()), ""])
+
+
+def _row(field: FieldInfo) -> str:
+    default = "" if field.default in (None, (), {}) else f"`{field.default}`"
+    variables, flags = (" ".join(f"`{name}`" for name in names) for names in ((field.env, *field.aliases), field.flags))
+    names = ", ".join(f"`{name}`" for name in adapters(field))
+    takes = f"one of {names}" if names else field.type
+    cells = (f"`{field.path}`", takes, default, variables, flags, field.description.replace("|", "\\|"))
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
