@@ -238,6 +238,7 @@ class Launch:
     env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
+    coordinated_env: tuple[EnvVar, ...] = ()  # for its programs where the nodes hold a roll call
     needs_roll_call: bool = False  # many nodes cannot work without sshd and keys
     # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
     # where programs start ranks through rank.sh: which rank failed is why the program did.

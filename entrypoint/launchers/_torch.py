@@ -7,7 +7,7 @@ from typing import Any
 
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, Source, left_out
 
@@ -31,16 +31,16 @@ _AS_LONG_AS_THE_JOB = 2_000_000
 _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
-def launch(spec: JobSpec, topology: Topology, members: Members, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
+def launch(spec: JobSpec, topology: Topology, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
     """The script on every node. `own` are settings that only this launcher's script has."""
     refuse_launcher(spec, script.name.removesuffix(".sh"))
-    if topology.is_leader and len(topology.nodes) > 1 and not members.assumed:
-        # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
-        own = (*own, EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True))
+    # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
+    barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
     return Launch(
         (program,),
         files=(script, _rank_script(topology)),
+        coordinated_env=(barrier,) if topology.is_leader else (),
         reports="both",
         completion="first-failure",
         ranks=topology.world_size,

@@ -11,7 +11,7 @@ ALSO = ("torch.distributed.launch",)  # what else people call it
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """torchlaunch.sh on every node, with the command's words as its arguments."""
-    return _torch.launch(spec, topology, members, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
+    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:

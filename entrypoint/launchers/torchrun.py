@@ -20,7 +20,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if len(topology.nodes) > 1:
         own.append(EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True))
     script = _torch.script(spec, topology, "torchrun", "the job's spec", 0o700)
-    return _torch.launch(spec, topology, members, script, tuple(own))
+    return _torch.launch(spec, topology, script, tuple(own))
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:

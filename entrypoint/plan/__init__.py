@@ -54,9 +54,10 @@ def settle(
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
     given = {*facts.env, *facts.mpi_params, *(spec.env if leader_env is None else leader_env)}
-    programs = tuple(replace(program, env=_effective(program.env, given)) for program in launch.programs)
-    launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
     mode, no_roll_call = _mode(spec, facts, topology, launch)
+    more = launch.coordinated_env if mode == "coordinated" else ()
+    programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
+    launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
     env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.env_file:

@@ -22,7 +22,8 @@ import pytest
 from entrypoint import spec as specs
 from entrypoint.errors import SpecError
 from entrypoint.launchers import torchlaunch, torchrun
-from entrypoint.model import Device, Launch, Members, Node, NodeReport, Topology
+from entrypoint.model import Device, Facts, Launch, Members, Node, NodeReport, Topology
+from entrypoint.plan import settle
 from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec, Source
 
@@ -599,16 +600,20 @@ def test_lines_begin_with_node_and_rank_where_asked(bench: Bench) -> None:
 
 def test_how_long_the_first_node_s_launcher_stays() -> None:
     """It holds the store of all; where nothing is heard of the others, its wait has to end by itself."""
+    facts = Facts({}, "w-0", "/", 1000, "u", "/home/u", programs={"sshd": "/usr/sbin/sshd"})
+    called = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
     heard = Members(tuple(NodeReport(rank, 2, "1") for rank in range(2)))
-    barrier = {"EXIT_BARRIER": "2000000"}
-    for launcher in (torchrun, torchlaunch):
-        assert settings(launcher.plan(job(), topology(), heard)).items() >= barrier.items()
-        for at, members in (
-            (topology(me=1), heard),
-            (topology(), replace(heard, assumed=True)),
-            (topology(["w"]), heard),
+    for launcher in ("torchrun", "torchlaunch"):
+        for env, at, members, stays in (
+            (called, topology(), None, True),
+            (called, topology(), heard, True),
+            (called, topology(me=1), heard, False),
+            ({}, topology(), None, False),
+            (called, topology(["w"]), None, False),
         ):
-            assert "EXIT_BARRIER" not in settings(launcher.plan(job(), at, members))
+            spec = job(f"launcher: {launcher}\ncommand: [x.py]", env)
+            got = settings(settle(spec, facts, at, members).launch)
+            assert got.get("EXIT_BARRIER") == ("2000000" if stays else None)
 
 
 # ---------------------------------------------------------------------------------------------------------------

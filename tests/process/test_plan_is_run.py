@@ -1,0 +1,196 @@
+"""`plan` says what `run` does: each launcher, alone and of two nodes, with and without a secret, as PID 1 and not.
+
+What a program really gets (words, environment, folder, files, and whose process it is) is compared with what the plan
+of the same node says. In the place of bash, python and the program stands one that writes down how it was started.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from entrypoint import registry
+from tests.process.bench import Bench
+
+RECORDER = """\
+import json, os, sys
+env = dict(os.environ)
+run_dir = env.get("ENTRYPOINT_RUN_DIR", "")
+files = {}
+for name in os.listdir(run_dir) if os.path.isdir(run_dir) else ():
+    path = os.path.join(run_dir, name)
+    if os.path.isfile(path):
+        files[name] = (f"{os.stat(path).st_mode & 0o777:04o}", open(path, errors="surrogateescape", newline="").read())
+words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+told = {"words": words, "env": env, "cwd": os.getcwd(), "pid": os.getpid(), "files": files}
+with open(os.path.join(os.path.dirname(sys.argv[0]), f"../told.{env.get('RANK_ID', '0')}"), "w") as file:
+    json.dump(told, file)
+"""
+# What must not reach a program, and what the shell of a person would have there.
+OURS = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
+SECRET = "8f2c" * 9 + "0a1b3d5e"
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+# Root needs no user namespace, and its sshd works in none.
+FIRSTS = [
+    ("unshare", *users, "--pid", "--fork", "--mount-proc", "--kill-child") for users in ((), ("--map-root-user",))
+]
+FIRST = next((each for each in FIRSTS if not subprocess.run([*each, "true"], capture_output=True).returncode), None)
+
+
+def table() -> str:
+    devices = [{"device_id": str(n), "device_ip": f"192.1.0.{n}", "rank_id": str(1 - n)} for n in (0, 1)]
+    server = {"server_id": "10.0.0.1", "device": devices}
+    return json.dumps({"status": "completed", "version": "1.0", "server_count": "1", "server_list": [server]})
+
+
+class Node:
+    """A node of a job on this machine: `plan` and `run` with the same words in the same environment."""
+
+    def __init__(self, bench: Bench, argv: tuple[str, ...], env: dict[str, str], first: bool) -> None:
+        self.bench, self.first = bench, first
+        for name in ("bash", "python", "prog"):
+            path = bench.folder / "bin" / name
+            path.write_text(f"#!{sys.executable} -IS\n{RECORDER}")
+            path.chmod(0o755)
+        bench.env |= {"LC_ALL": "C.UTF-8", "ENTRYPOINT_TIMEOUTS_PEERS": "30", "ENTRYPOINT_SLOTS": "2", **env}
+        self.argv = (*(FIRST or () if first else ()), sys.executable, "-m", "entrypoint")
+        self.words = (*argv, "--", "prog", "one arg")
+
+    def plan(self, status: int = 0) -> dict[str, Any]:
+        done = subprocess.run(
+            [*self.argv, "plan", "--json", *self.words],
+            cwd=self.bench.folder / "cwd", env=self.bench.env, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        said: dict[str, Any] = json.loads(done.stdout)
+        return said
+
+    def run(self) -> None:
+        self.process = self.bench.popen([*self.argv, "run", *self.words])
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the programs of this node wrote down, once it has ended."""
+        self.process.wait(60)
+        return [json.loads(path.read_text()) for path in sorted(self.bench.folder.glob("told.*"))]
+
+    def check(self, plan: dict[str, Any]) -> None:
+        """What happened is what the plan says."""
+        told = self.told()
+        assert [each["words"] for each in told] == [each["command"] for each in plan["programs"]], self.bench.err
+        kept = {name: value for name, value in self.bench.env.items() if name not in OURS}
+        for each, program in zip(told, plan["programs"], strict=True):
+            added = {var["name"]: var["value"] for var in (*plan["env"], *program["env"])}
+            assert each["env"] == {**kept, **added}
+            assert each["cwd"] == plan["workdir"]
+            ours = 1 if self.first else self.process.pid
+            assert (each["pid"] == ours) is (plan["mode"] == "exec")
+            there = {file["name"]: file for file in plan["files"]}
+            assert {name: each["files"][name][0] for name in there} == {n: f["mode"] for n, f in there.items()}
+            texts = {name: file["text"] for name, file in there.items() if "text" in file}
+            assert {name: each["files"][name][1] for name in texts} == texts
+        alone = "no roll call, since" in self.bench.err
+        assert alone is bool(plan["alone"])
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield int(listener.getsockname()[1])
+
+
+WAYS = pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
+LAUNCHERS = pytest.mark.parametrize("launcher", registry.names("launchers"))
+ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
+
+
+@WAYS
+@LAUNCHERS
+@pytest.mark.parametrize("secret", [False, True], ids=["no secret", "secret"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, secret: bool, first: bool, port: int) -> None:
+    if first and not FIRST:
+        pytest.skip("no namespaces here")
+    called = nodes == 2 and secret
+    if called and (not SSHD or (first and "--map-root-user" in (FIRST or ()))):
+        pytest.skip("no sshd that could work here")
+    if nodes == 2 and not secret and launcher == "mpirun":
+        pytest.skip("refused, in tests/unit/test_plan_is_run.py")
+    env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if secret else {})}
+    env |= {"ENTRYPOINT_SSH_PORT": str(port)}
+    if nodes == 2:
+        env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
+    benches = bench.others(2) if called else [bench]
+    made = [
+        Node(each, ("--launcher", launcher), {**env, "ENTRYPOINT_NODE_RANK": str(rank)}, first)
+        for rank, each in enumerate(benches)
+    ]
+    plans = [node.plan() for node in made]
+    mode = "coordinated" if called else "exec" if launcher == "plain" else "local"
+    assert {plan["mode"] for plan in plans} == {mode}
+    for node in made:
+        node.run()
+    for node in made:
+        node.process.wait(60)
+    for node, plan in zip(made, plans, strict=True):
+        node.check(plan)
+
+
+@WAYS
+def test_the_rank_table_that_is_there(bench: Bench, first: bool) -> None:
+    if first and not FIRST:
+        pytest.skip("no namespaces here")
+    (bench.folder / "table.json").write_text(table())
+    env = {"RANK_TABLE_FILE": str(bench.folder / "table.json"), "ENTRYPOINT_SIMULATE_ASCEND": "2"}
+    node = Node(bench, ("--launcher", "ascend"), env, first)
+    plan = node.plan()
+    plan["programs"].sort(key=lambda each: str(each["label"]))
+    assert [var["value"] for each in plan["programs"] for var in each["env"] if var["name"] == "RANK_ID"] == ["0", "1"]
+    node.run()
+    node.check(plan)
+
+
+@pytest.mark.skipif(not SSHD, reason="not on this machine: sshd")
+def test_a_run_directory_that_cannot_be_used(bench: Bench, port: int) -> None:
+    """The plan names what is done then, and its status is the job's on every node."""
+    env = {"ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": str(port)}
+    env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
+    made = [
+        Node(each, ("--launcher", "torchrun"), {**env, "ENTRYPOINT_NODE_RANK": str(rank), **more}, False)
+        for rank, each, more in zip((0, 1), bench.others(2), ({}, {"ENTRYPOINT_RUN_DIR": "/proc/none"}), strict=True)
+    ]
+    made[0].plan()
+    says = "run directory: where /proc/none cannot be used, another one, to tell the nodes why"
+    assert says in made[1].plan(status=73)["later"]
+    for node in made:
+        node.run()
+    assert [node.process.wait(60) for node in made] == [73, 73]
+    assert [node.told() for node in made] == [[], []]
+    assert "cannot write /proc/none" in made[1].bench.err
+    assert "the roll call tells the other nodes" in made[1].bench.err
+    assert "cannot write /proc/none" in made[0].bench.err
+
+
+def test_a_plan_that_is_not_run_is_noticed(bench: Bench) -> None:
+    """The control: a plan of other words, or another environment, is not what run does."""
+    node = Node(bench, ("--launcher", "pytorch"), {}, False)
+    plan = node.plan()
+    node.run()
+    node.check(plan)
+    for wrong in (
+        {"mode": "exec"},
+        {"workdir": "/"},
+        {"alone": "no secret was given"},
+        {"env": [{"name": "MORE", "value": "1"}]},
+        {"programs": []},
+        {"files": [{"name": "rank.sh", "mode": "0600"}]},
+    ):
+        with pytest.raises((AssertionError, KeyError)):
+            node.check({**plan, **wrong})
