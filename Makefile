@@ -18,7 +18,7 @@ test:  ## everything that must hold: lint, types, units, real sshd and mpirun, r
 .PHONY: test-image
 test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/reference/image-contract.md
 	@scripts/build-image gpu && scripts/build-image ascend
-	@ENTRYPOINT_IMAGE_TESTS=all scripts/test tests/image --quiet
+	@scripts/test -m "" --table image --every tests/image --quiet
 
 .PHONY: lint
 lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
@@ -26,7 +26,7 @@ lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 
 .PHONY: smoke
 smoke:  ## 3 containers of the real image train with Horovod and torch, and end together
-	@scripts/build-image gpu && scripts/test tests/compose/test_smoke.py -s -v
+	@scripts/build-image gpu && scripts/test -m "" tests/compose/test_smoke.py -s -v
 
 .PHONY: test-engines
 test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's too (6 GB): version, containers, seconds, result
@@ -43,7 +43,7 @@ test-faults:  ## every fault of docs/reference/faults.md in real containers, thr
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/build-image gpu && scripts/build-image ascend
-	@ENTRYPOINT_SECURITY=all scripts/test tests/security -q --no-header
+	@scripts/test -m "" --table security --hypothesis-profile=thorough tests/security -q --no-header
 
 .PHONY: sbom
 sbom:  ## list what is in both images, as CycloneDX JSON in build/sbom

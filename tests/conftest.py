@@ -1,16 +1,34 @@
-"""What every tier needs."""
+"""Fixtures of all folders, which leave nothing behind, and marks that follow from where a test is."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
-from tests.containers import Compose, ModelArts, docker
+from tests.cluster import Cluster
+from tests.containers import IMAGE, IMAGES, TREE, Compose, ModelArts, docker, missing, new_network
+from tests.faults.faultjob import HOSTS, Job
+from tests.process.bench import Bench
+from tests.rows import ROW_OF, ended, said
+
+pytest_plugins = ["tests.plugin.tables"]
+settings.register_profile("thorough", max_examples=300)  # as `make test-security` asks for
+
+NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
+    [] if shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") else ["sshd"]
+)
+Ran = tuple[dict[str, str], str]  # host -> container, and all they said
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--torch-python", default="", help="a Python with torch, as scripts/dev/torch-python prints it")
 
 
 def pytest_configure() -> None:
@@ -19,6 +37,37 @@ def pytest_configure() -> None:
         default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what only the whole tables have as slow, and skip what this machine has no programs or images for."""
+    folder, row, fault = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), item.get_closest_marker("fault")
+    if row or folder == "engines":
+        item.add_marker("engine")
+    if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))):
+        item.add_marker("slow")
+    reason = None
+    if folder == "loopback" and NOT_HERE:
+        reason = f"not on this machine: {', '.join(NOT_HERE)}"
+    if folder in ("compose", "engines", "faults", "image"):
+        item.add_marker("containers")
+        params = getattr(item, "callspec", None)
+        image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
+        reason = missing(str(params.params.get("image", image) if params else image)) if folder != "image" else None
+    if reason:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _is_often(item: pytest.Item, fault: pytest.Mark) -> bool:
+    """Whether this is the case of the fault that `make test` has, too."""
+    return "often" in fault.kwargs and item.name.endswith(f"[{fault.kwargs['often']}]")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A quiet run does not begin with the seed."""
+    seed = config.getoption("randomly_seed", None)
+    if terminalreporter.verbosity < 0 and seed is not None:
+        terminalreporter.write_line(f"order of the tests: --randomly-seed={seed}")
 
 
 @pytest.fixture
@@ -30,6 +79,56 @@ def folder() -> Iterator[Path]:
         yield path
 
 
+# ---------------------------------------------------------------------------------------------------------------
+# Processes of this machine
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A place for real processes, cleared after the test."""
+    made = Bench(tmp_path)
+    yield made
+    for pid in made.left():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Callable[..., Cluster]]:
+    """Nodes on this machine, each with a real sshd."""
+    made: list[Cluster] = []
+    # Short, since a unix socket's path is: pytest's own folders are too deep.
+    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
+
+        def make(nodes: int, slots: int = 2) -> Cluster:
+            made.append(Cluster(Path(folder), nodes, slots))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.close()
+            print(each.both())  # pytest shows it where the test failed
+
+
+@pytest.fixture
+def torch_python(pytestconfig: pytest.Config) -> str:
+    """A Python with torch in it."""
+    python: str = pytestconfig.getoption("--torch-python")
+    return python or pytest.skip("--torch-python names no Python with torch")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Containers
+
+
+@pytest.fixture(params=IMAGES)
+def image(request: pytest.FixtureRequest) -> str:
+    """Both images that are handed out."""
+    name: str = request.param
+    if reason := missing(name):
+        pytest.skip(reason)
+    return name
+
+
 @pytest.fixture
 def compose(folder: Path) -> Iterator[Compose]:
     project = Compose(folder, f"ep{os.getpid()}")
@@ -39,8 +138,7 @@ def compose(folder: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def network() -> Iterator[str]:
-    name = f"ep{os.getpid()}"
-    docker("network", "create", name)
+    name = new_network()
     yield name
     docker("network", "rm", name)
 
@@ -50,3 +148,54 @@ def modelarts(network: str) -> Iterator[ModelArts]:
     job = ModelArts(network)
     yield job
     job.remove()
+
+
+@pytest.fixture
+def job_yaml(compose: Compose) -> Callable[..., Ran]:
+    """Run an example's spec in containers, to a good end."""
+
+    def run(image: str, spec: str, *command: str, seconds: float = 150) -> Ran:
+        compose.render(TREE / "examples" / spec, *command, image=image)
+        compose.run("up", "-d")
+        return _well(compose.containers(), seconds)
+
+    return run
+
+
+@pytest.fixture
+def variables(modelarts: ModelArts) -> Callable[..., Ran]:
+    """Run an example from ModelArts' variables alone, to a good end."""
+
+    def run(image: str, example: str, *command: str, seconds: float = 150, **more: object) -> Ran:
+        return _well(modelarts.start(image, example, *command, **more), seconds)  # type: ignore[arg-type]
+
+    return run
+
+
+def _well(containers: dict[str, str], seconds: float) -> Ran:
+    assert containers
+    statuses = ended(containers, seconds)
+    log = said(containers)
+    assert set(statuses.values()) == {0}, log
+    return containers, log
+
+
+@pytest.fixture(scope="session")
+def faults_network() -> Iterator[str]:
+    name = new_network()
+    yield name
+    docker("network", "rm", name)
+
+
+@pytest.fixture
+def make(faults_network: str, record_property: Callable[[str, object], None]) -> Iterator[Callable[..., Job]]:
+    """Jobs whose containers end with the test."""
+    jobs: list[Job] = []
+
+    def job(launcher: str, nodes: int = 4, image: str = IMAGE) -> Job:
+        jobs.append(Job(faults_network, launcher, HOSTS[:nodes], image, record_property))
+        return jobs[-1]
+
+    yield job
+    for each in jobs:
+        each.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 TREE = Path(__file__).resolve().parent.parent
-IMAGE = os.environ.get("ENTRYPOINT_TEST_IMAGE", "entrypoint-gpu:dev")
+IMAGE, ASCEND = IMAGES = ("entrypoint-gpu:dev", "entrypoint-ascend:dev")
 
 
 def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
@@ -63,6 +63,12 @@ def finished_at(container: str) -> float:
 def logs(container: str) -> str:
     done = subprocess.run(["docker", "logs", container], capture_output=True, text=True, check=True)
     return done.stdout + done.stderr
+
+
+def new_network() -> str:
+    name = f"ep{os.getpid()}-{secrets.token_hex(2)}"
+    docker("network", "create", name)
+    return name
 
 
 class Compose:

@@ -24,7 +24,6 @@ SIGNALS = {
 }  # fmt: skip
 CODES = {"all": range(256), "some": (0, 1, 2, 7, 63, 64, 75, 126, 127, 128, 137, 143, 255), "few": (0, 7, 75, 255)}
 CHOSEN = {"all": tuple(SIGNALS), "some": (1, 2, 6, 9, 11, 15), "few": (9, 15)}
-FULL = bool(os.environ.get("TEST_FULL"))
 
 # The program stops itself for some signals; its child wakes it then, and goes when it is not needed.
 _SIGNAL = """
@@ -33,8 +32,7 @@ kill -{signal} $$; kill $! 2>/dev/null; exit {own}"""
 
 
 def wanted(kind: str, size: str) -> dict[int, int]:
-    """Exit code or signal -> the status it must become; `size` is all, some or few; always all when FULL."""
-    size = "all" if FULL else size
+    """Exit code or signal -> the status it must become; `size` is all, some or few."""
     return {code: code for code in CODES[size]} if kind == "codes" else {n: SIGNALS[n] for n in CHOSEN[size]}
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
-from tests.containers import docker, exit_code, finished_at, logs
+from tests.containers import ASCEND, docker, exit_code, finished_at, logs
+from tests.containers import IMAGE as GPU
 
-GPU, ASCEND = "entrypoint-gpu:dev", "entrypoint-ascend:dev"
 MPI4, MPI5 = "entrypoint-mpi:dev", "entrypoint-mpi:trixie"
 TENSORFLOW, MINDSPORE = "entrypoint-tensorflow:dev", "entrypoint-mindspore:dev"
 _YAML, _ALONE = "job.yaml", "variables"
@@ -82,19 +83,23 @@ ROWS = (
 )  # fmt: skip
 
 
-def version(row: Row) -> str:
+ROW_OF = {row.test: row for row in ROWS}
+
+
+@functools.cache
+def version(image: str, package: str, launcher: str) -> str:
     """What the image itself says it has."""
-    if row.package == "mpi":
-        said = docker("run", "--rm", "--entrypoint", "mpirun", row.image, "--version")
+    if package == "mpi":
+        said = docker("run", "--rm", "--entrypoint", "mpirun", image, "--version")
         return "Open MPI " + (re.search(r"\d+\.\d+\.\d+", said) or ["?"])[0]
-    if row.package == "python":
-        said = docker("run", "--rm", "--entrypoint", "python", row.image, "--version")
+    if package == "python":
+        said = docker("run", "--rm", "--entrypoint", "python", image, "--version")
         return f"{said.strip()}, cards simulated"
-    code = f"from importlib.metadata import version; print(version('{row.package}'))"
-    found = f"{row.package} " + docker("run", "--rm", "--entrypoint", "python", row.image, "-c", code).strip()
-    if row.launcher != "mpirun" or row.package == "mindspore":
+    code = f"from importlib.metadata import version; print(version('{package}'))"
+    found = f"{package} " + docker("run", "--rm", "--entrypoint", "python", image, "-c", code).strip()
+    if launcher != "mpirun" or package == "mindspore":
         return found
-    return f"{found}, " + version(Row("", "", "", "", row.image, "mpi", ""))
+    return f"{found}, " + version(image, "mpi", "")
 
 
 def said(containers: dict[str, str]) -> str:

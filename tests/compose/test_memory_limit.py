@@ -8,6 +8,8 @@ import pytest
 
 from tests.containers import IMAGE
 
+pytestmark = pytest.mark.fault("5", "the kernel's own count, and a control", launcher="any")
+
 # The toolkit's own interpreter in the image watches; the child takes what it is told to.
 WATCH = """
 import subprocess, sys

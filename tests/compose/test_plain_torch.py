@@ -15,6 +15,8 @@ import pytest
 from tests.cluster import clean_environment, until
 from tests.containers import IMAGE, docker, exit_code, logs
 
+pytestmark = pytest.mark.engine
+SLOW = pytest.mark.slow
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
     *("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "*", "ü\\"),
@@ -85,12 +87,9 @@ def results(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in re.findall(r"result (\{.*\})$", logs(name), re.M)]
 
 
-SELDOM = pytest.mark.seldom
-
-
 @pytest.mark.parametrize(
     "way",
-    ["torchrun c10d", pytest.param("torchrun static", marks=SELDOM), pytest.param("torchlaunch", marks=SELDOM)],
+    ["torchrun c10d", pytest.param("torchrun static", marks=SLOW), pytest.param("torchlaunch", marks=SLOW)],
 )
 def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], network: str, way: str) -> None:
     script, _, backend = way.partition(" ")

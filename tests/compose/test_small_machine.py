@@ -6,7 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.containers import IMAGE
+
+pytestmark = pytest.mark.fault("16", "a small or broken machine", launcher="all")
 
 RAN = ["--launcher", "mpirun", "--slots", "2", "--", "echo", "ran"]
 

@@ -187,9 +187,3 @@ class Job:
 
 def running(box: str) -> bool:
     return docker("inspect", "-f", "{{.State.Running}}", box).strip() == "true"
-
-
-def new_network() -> str:
-    name = f"flt{os.getpid()}-{secrets.token_hex(2)}"
-    docker("network", "create", name)
-    return name

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import until
 from tests.containers import docker, finished_at, inspect, started_at
-from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job, new_network
+from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job
 
 Make = Callable[..., Job]
 DONE = f"{UP}echo done"
@@ -139,14 +139,14 @@ def test_the_leader_waits(make: Make, launcher: str) -> None:
 
 @BOTH
 @pytest.mark.fault("9", "worker-3 runs, and DNS knows it 20 s later", bound="30 s")
-def test_dns_comes_late(make: Make, launcher: str, other_network: str) -> None:
+def test_dns_comes_late(make: Make, launcher: str, network: str) -> None:
     job = make(launcher)
-    job.start("sh", "-c", DONE, options={"worker-3": ("--network", other_network)})
+    job.start("sh", "-c", DONE, options={"worker-3": ("--network", network)})
     job.says("worker-0", "worker-3 (no DNS)")
     passed(LATE)
     docker("network", "connect", "--alias", "worker-3", job.network, job.boxes["worker-3"])
     # What it had before is not where the others are.
-    docker("network", "disconnect", other_network, job.boxes["worker-3"])
+    docker("network", "disconnect", network, job.boxes["worker-3"])
     boots(job, time.time())
 
 
@@ -219,10 +219,3 @@ def test_sshd_dies_while_waiting(make: Make, launcher: str, host: str) -> None:
     for each in there:
         assert "sshd died | it exited with -9" in job.last_line(each), job.logs()
     job.within(5, job.took(fault))
-
-
-@pytest.fixture
-def other_network() -> Iterator[str]:
-    name = new_network()
-    yield name
-    docker("network", "rm", name)

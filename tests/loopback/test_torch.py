@@ -1,7 +1,7 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
 The quick tests have a module in the place of torch that starts processes as torch does. The others run the real one of
-the Python that TRY_TORCH_PYTHON names (scripts/dev/torch-python makes it); `make test` has one of each kind,
+the Python that --torch-python names (scripts/dev/torch-python makes it); `make test` has one of each kind,
 `make test-engines` all. What has to hold in the image is in tests/compose/test_torch.py.
 """
 
@@ -16,14 +16,13 @@ import pytest
 
 from tests.cluster import Cluster, free_port
 
-PYTHON = os.environ.get("TRY_TORCH_PYTHON", "")
-REAL = pytest.mark.skipif(not PYTHON, reason="TRY_TORCH_PYTHON names no Python with torch")
-SELDOM = pytest.mark.seldom
-LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", pytest.param("torchlaunch", marks=SELDOM)])
+pytestmark = pytest.mark.engine
+SLOW = pytest.mark.slow
+LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)])
 Make = Callable[..., Cluster]
 
 
-def start(job: Cluster, launcher: str, *program: str, python: str = PYTHON, **more: str) -> None:
+def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) -> None:
     port = str(free_port())
     for rank in reversed(range(job.nodes)):
         temporary = job.folder / f"tmp-{rank}"
@@ -163,12 +162,13 @@ for stream in sys.stdout, sys.stderr:
 PRINTED = b"one\r two\r\n\xff\x00 %d no end"
 
 
-@REAL
 @LAUNCHERS
-def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(cluster: Make, launcher: str) -> None:
+def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(
+    cluster: Make, launcher: str, torch_python: str
+) -> None:
     job = cluster(2, slots=1)
     (job.folder / "train.py").write_text(AWKWARD)
-    start(job, launcher, "train.py")
+    start(job, launcher, "train.py", python=torch_python)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     for rank in range(2):
         assert (job.folder / f"out-{rank}").read_bytes() == PRINTED % rank
@@ -188,13 +188,14 @@ time.sleep(300)
 """
 
 
-@REAL
 @LAUNCHERS
-@pytest.mark.parametrize("how", ["7", pytest.param("137", marks=SELDOM)])
-def test_worker_0_shows_which_rank_failed_and_its_last_lines(cluster: Make, launcher: str, how: str) -> None:
+@pytest.mark.parametrize("how", ["7", pytest.param("137", marks=SLOW)])
+def test_worker_0_shows_which_rank_failed_and_its_last_lines(
+    cluster: Make, launcher: str, how: str, torch_python: str
+) -> None:
     job = cluster(2, slots=2)
     (job.folder / "train.py").write_text(FAILS)
-    start(job, launcher, "train.py", FAILS="3", HOW=how)
+    start(job, launcher, "train.py", python=torch_python, FAILS="3", HOW=how)
     assert job.ends(60) == {0: int(how), 1: int(how)}, job.both()
     said = ours(job)
     at = said.index("last 20 lines of rank 3 on node-1:")
@@ -214,14 +215,13 @@ if "torch.distributed.run" in sys.orig_argv or "torch.distributed.launch" in sys
 """
 
 
-@REAL
 @LAUNCHERS
-@pytest.mark.parametrize("fails", ["", pytest.param("7", marks=SELDOM)])
-def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails: str) -> None:
+@pytest.mark.parametrize("fails", ["", pytest.param("7", marks=SLOW)])
+def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails: str, torch_python: str) -> None:
     job = cluster(2, slots=1)
     (job.folder / "sitecustomize.py").write_text(LOWERED)
     program = f"[ $RANK = 0 ] || {{ sleep 5; echo rank 1 is done; exit {fails}; }}"
-    start(job, launcher, "sh", "-c", program, PYTHONPATH=str(job.folder))
+    start(job, launcher, "sh", "-c", program, python=torch_python, PYTHONPATH=str(job.folder))
     assert job.ends(60) == dict.fromkeys(range(2), int(fails or 0)), job.both()
     assert job.out(1) == "rank 1 is done\n"
     assert "Error waiting on exit barrier" not in job.both()

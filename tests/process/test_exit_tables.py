@@ -1,6 +1,6 @@
 """Exit codes and signals of a program by table: kept by the entrypoint alone, and through this machine's real mpirun.
 
-Some here; all 256 and 31 with TEST_FULL=1. Through torchrun: tests/compose/test_exit_tables_torchrun.py.
+Some in `make test`; all 256 and 31 with `-m full`. Through torchrun: tests/compose/test_exit_tables_torchrun.py.
 """
 
 from __future__ import annotations
@@ -13,19 +13,36 @@ import pytest
 from tests import exit_table
 from tests.cluster import clean_environment
 
+pytestmark = pytest.mark.fault("17", "every status, every signal", launcher="plain, mpirun")
 RUN = [sys.executable, "-m", "entrypoint", "run"]
 
 
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", ["codes", "signals"])
-@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_every_end_is_kept(launcher: str, kind: str) -> None:
+KINDS = pytest.mark.parametrize("kind", ["codes", "signals"])
+LAUNCHERS = pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+
+
+def keeps(launcher: str, kind: str, size: str) -> None:
     if launcher == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("no mpirun on this machine")
-    # Where we become the program there is little that could lose its status.
-    wanted = exit_table.wanted(kind, "few" if launcher == "plain" else "some")
+    wanted = exit_table.wanted(kind, size)
     words = [*RUN, "--launcher", launcher, "--slots", "1"]
     assert exit_table.run(kind, wanted, words, clean_environment(), 4) == wanted
+
+
+@pytest.mark.timeout(1200)
+@KINDS
+@LAUNCHERS
+def test_every_end_is_kept(launcher: str, kind: str) -> None:
+    # Where we become the program there is little that could lose its status.
+    keeps(launcher, kind, "few" if launcher == "plain" else "some")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@KINDS
+@LAUNCHERS
+def test_every_end_of_the_table_is_kept(launcher: str, kind: str) -> None:
+    keeps(launcher, kind, "all")
 
 
 @pytest.mark.parametrize(("kind", "value"), [("codes", 7), ("signals", 9)])

@@ -80,7 +80,7 @@ def test_it_warns_on_every_start(cluster: Callable[..., Cluster], tmp_path: Path
     old = {"ENTRYPOINT_SECRET": "(unset)", "ENTRYPOINT_SSH_COMPAT": "baked-keys"}
     old["ENTRYPOINT_SSH_CLIENT_KEY"] = str(path)
     for extra, warnings in ((old, 1), (old, 1), ({}, 0)):
-        job = cluster(2)
+        job = cluster(2, slots=1)
         job.start_all(sys.executable, "-c", "print('up')", env=extra)
         assert job.ends() == {0: 0, 1: 0}, job.both()
         assert job.out().split() == ["up", "up"]

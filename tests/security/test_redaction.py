@@ -161,7 +161,7 @@ def processes() -> list[tuple[str, bytes, bytes]]:
 @needs_ssh
 def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
     """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's environment."""
-    job = cluster(2)
+    job = cluster(2, slots=1)
     wanted = {**PLANTED, "HF_SPEC_TOKEN": BY_SPEC}
     del wanted["ENTRYPOINT_SECRET"]
     (job.folder / "job.yaml").write_text(f"env: {{HF_SPEC_TOKEN: {BY_SPEC}}}\n")

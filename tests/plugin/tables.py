@@ -1,0 +1,214 @@
+"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image or security.
+
+With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
+before this one are in the table too.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests import rows
+from tests.containers import missing
+
+
+@dataclass
+class Line:
+    """A line of a table: what it says, and what came of its tests."""
+
+    says: tuple[str, ...]
+    runs: int = 0
+    good: int = 0
+    bad: int = 0
+    skipped: str = ""
+    call: float = 0.0  # seconds of this run's tests
+    whole: float = 0.0  # with their fixtures
+    seconds: list[str] = field(default_factory=list)  # as the tests measured them, one for each round
+    containers: str = ""
+
+    @property
+    def tried(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.runs or self.bad or self.skipped)
+
+    @property
+    def result(self) -> str:
+        """The last cell."""
+        if self.bad:
+            return "FAILED"
+        return f"not tried: {self.skipped}" if self.skipped else "ok" if self.good else "NOT TRIED"
+
+    def note(self, report: pytest.TestReport) -> None:
+        """Add one phase of one test."""
+        self.whole += report.duration
+        self.bad += report.failed
+        if report.skipped:
+            self.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if report.when == "call":
+            noted = dict(report.user_properties)
+            self.runs += 1
+            self.good += report.passed
+            self.call += report.duration
+            self.containers = str(noted.get("containers", self.containers))
+            if "seconds" in noted:
+                self.seconds.append(f"{max(0.0, float(str(noted['seconds']))):.2f}")
+
+    def add(self, before: Line) -> None:
+        """Put an earlier round before this one."""
+        self.runs, self.good, self.bad = self.runs + before.runs, self.good + before.good, self.bad + before.bad
+        self.seconds = before.seconds + self.seconds
+
+
+Found = tuple[str, tuple[str, ...]] | None  # key of the line, and what it says; None where the test has none
+Find = Callable[[pytest.Item], Found]
+
+
+@dataclass(frozen=True)
+class Table:
+    """How one table is made: which line a test has, and the cells of a line."""
+
+    title: str
+    find: Find
+    cells: Callable[[Line], tuple[str, ...]]
+    head: tuple[str, ...] = ()  # with one, the cells are in columns
+    order: Callable[[Line], object] = lambda line: 0
+    known: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lines that it has whatever is collected
+    foot: str = ""
+
+
+def _engine(item: pytest.Item) -> Found:
+    row = rows.ROW_OF.get(item.nodeid)
+    return (row.test, (row.test,)) if row else None
+
+
+def _engine_cells(line: Line) -> tuple[str, ...]:
+    row = rows.ROW_OF[line.says[0]]
+    version = "?" if missing(row.image) else rows.version(row.image, row.package, row.launcher)
+    return row.engine, row.launcher, version, row.given, row.shape, f"{line.call or line.whole:.1f}", line.result
+
+
+def _fault(item: pytest.Item) -> Found:
+    mark = item.get_closest_marker("fault")
+    if mark is None:
+        return None
+    params = getattr(item, "callspec", None)
+    given = params.params if params else {}
+    row, fault = mark.args
+    launcher = str(mark.kwargs.get("launcher", given.get("launcher", "any")))
+    # A file of another folder is one line.
+    key = item.nodeid if item.nodeid.startswith("tests/faults/") else item.nodeid.partition("::")[0]
+    return key, (row, fault.format(**given), launcher, mark.kwargs.get("bound", ""))
+
+
+def _fault_cells(line: Line) -> tuple[str, ...]:
+    *says, bound = line.says
+    return *says, line.containers, bound, " ".join(line.seconds), line.result
+
+
+def _point(folder: str, by_image: bool, item: pytest.Item) -> Found:
+    """A test function is a point; the line says its docstring."""
+    if not item.nodeid.startswith(f"tests/{folder}/"):
+        return None
+    doc = (getattr(item.obj, "__doc__", None) or item.name).split("\n\n")[0]  # type: ignore[attr-defined]
+    title, params = " ".join(doc.split()).rstrip("."), getattr(item, "callspec", None)
+    image = (params.params.get("image", "both") if params else "both",) if by_image else ()
+    return " ".join((item.nodeid.partition("[")[0], *image)), (title, *image)
+
+
+def _point_cells(line: Line) -> tuple[str, ...]:
+    cases = f" ({line.runs} cases)" if line.runs > 1 else ""
+    return line.says[0] + cases, *line.says[1:], f"{line.whole:.1f} s", line.result
+
+
+TABLES = {
+    "engines": Table(
+        "engines",
+        _engine,
+        _engine_cells,
+        ("engine", "launcher", "version", "given", "containers", "seconds", "result"),
+        known={test: (test,) for test in rows.ROW_OF},
+        foot="{good} of {all} rows hold",
+    ),
+    "faults": Table(
+        "faults",
+        _fault,
+        _fault_cells,
+        ("row", "fault", "launcher", "containers", "bound", "seconds", "result"),
+        order=lambda line: int(line.says[0]),
+        foot="{good} of {all} lines hold, of {rows} rows\n"
+        "seconds from the fault to the last container's end; (of the whole test)",
+    ),
+    "image": Table(
+        "image contract: point, image, seconds, result",
+        functools.partial(_point, "image", True),
+        _point_cells,
+        order=lambda line: line.says,
+    ),
+    "security": Table("security: point, seconds, result", functools.partial(_point, "security", False), _point_cells),
+}
+
+
+class Tally:
+    """The lines of the table that was asked for."""
+
+    def __init__(self, table: Table, every: bool, file: Path | None) -> None:
+        self.table, self.every, self.file = table, every, file
+        self.lines = {key: Line(says) for key, says in table.known.items()}
+        self._of: dict[str, Line] = {}  # test -> its line
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if found := self.table.find(item):
+            key, says = found
+            self._of[item.nodeid] = self.lines.setdefault(key, Line(says))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.nodeid in self._of:
+            self._of[report.nodeid].note(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        for line in self.lines.values():
+            if line.good and not line.seconds:
+                line.seconds.append(f"({line.call:.1f})")
+        if self.every and any(line.result != "ok" for line in self.lines.values()):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.file:
+            for key, before in json.loads(self.file.read_text() or "{}").items() if self.file.exists() else ():
+                self.lines[key].add(Line(**before))
+            self.file.write_text(json.dumps({key: asdict(line) for key, line in self.lines.items()}))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        lines = sorted(
+            (line for line in self.lines.values() if self.every or line.tried),
+            key=self.table.order,  # type: ignore[arg-type]
+        )
+        if not lines:
+            return
+        table = [cells for cells in (self.table.head, *map(self.table.cells, lines)) if cells]
+        if self.table.head:
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            table = [tuple(map(str.ljust, cells, widths)) for cells in table]
+        terminalreporter.section(self.table.title)
+        for cells in table:
+            terminalreporter.write_line("  ".join(cells).rstrip())
+        if self.every and self.table.foot:
+            good, first = sum(line.result == "ok" for line in lines), {line.says[0] for line in lines}
+            terminalreporter.write_line(self.table.foot.format(good=good, all=len(lines), rows=len(first)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tables", "tables of what was tried")
+    group.addoption("--table", choices=list(TABLES), help="print this table at the end")
+    group.addoption("--every", action="store_true", help="fail if a line of it was not tried or does not hold")
+    group.addoption("--table-file", type=Path, help="add the rounds that this file has, and leave all of them in it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if name := config.getoption("table"):
+        tally = Tally(TABLES[name], config.getoption("every"), config.getoption("table_file"))
+        config.pluginmanager.register(tally, "tally")
