@@ -155,5 +155,5 @@ def _spec_arguments(parser: argparse.ArgumentParser, spec: str | None) -> None:
 def _exit_codes() -> str:
     """The table of exit statuses, as errors.py documents it."""
     table = (errors.__doc__ or "").split("\n\n")[1:3]
-    variables = f"Every field of the spec has a variable, {specs.PREFIX}<FIELD>, such as ENTRYPOINT_SSH_PORT."
+    variables = "Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT."
     return "\n\n".join([*table, f"{variables} See docs/reference/spec.md."])

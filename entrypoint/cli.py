@@ -93,14 +93,9 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
 
 def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
-    ours = {
-        name
-        for name, value in _environ().items()
-        if name.startswith(specs.PREFIX) and value and not specs.is_service(name, value)
-    }
     # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
     given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
-    return bool(ours - specs.NO_JOB or given or specs.kept_back(spec)) or topology.platform != "local"
+    return bool(specs.settings_in(_environ()) or given or specs.kept_back(spec)) or topology.platform != "local"
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:

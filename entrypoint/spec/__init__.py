@@ -1,18 +1,16 @@
 """Everything about input: YAML text, variables and flags -> JobSpec; and what the fields are, for help and documents.
 
-yamlfile, texts --> Items --checks--> values --loading--> JobSpec
-                      table, read off jobspec.py: its fields, each with its rule
+yamlfile, loading --> Items --rules--> values --loading--> JobSpec      (table: its fields and their rules)
 """
 
-from entrypoint.model import DEFAULT, Origin, Source
+from entrypoint.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec, SshSpec
 from entrypoint.spec.loading import Override, load
-from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, HostEntry, check_host, plain_path
-from entrypoint.spec.shared import Given, given, kept_back, left_out
-from entrypoint.spec.table import NO_JOB, PREFIX, RESERVED, FieldInfo, adapters, fields, is_service
+from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, FieldInfo, HostEntry, check_host, plain_path
+from entrypoint.spec.table import Given, adapters, fields, given, kept_back, left_out, settings_in
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "NO_JOB", "PREFIX", "RESERVED", "FieldInfo", "Given", "HostEntry",
-    "JobSpec", "Origin", "Override", "Source", "SshSpec", "adapters", "check_host", "fields", "given", "is_service",
-    "kept_back", "left_out", "load", "plain_path",
+    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override",
+    "Source", "SshSpec", "adapters", "check_host", "fields", "given", "kept_back", "left_out", "load", "plain_path",
+    "settings_in",
 ]  # fmt: skip

@@ -8,7 +8,10 @@ from enum import Enum
 from typing import Any
 
 from entrypoint.errors import Problem, SpecError
+from entrypoint.model import Origin, Source
 from entrypoint.secret import HIDDEN, is_secret
+
+_ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
 
 class Odd(Enum):
@@ -26,6 +29,10 @@ class Place:
     line: int  # 0 outside the file
     column: int
     where: str  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
+
+    @property
+    def source(self) -> Source:
+        return Source(_ORIGINS[self.group], self.where)
 
 
 @dataclass(frozen=True)

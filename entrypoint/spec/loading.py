@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+import json
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from entrypoint.model import Origin, Source
 from entrypoint.secret import Secret, is_secret, weakness
-from entrypoint.spec.checks import checked
-from entrypoint.spec.items import Item, Odd, Place, Report, one_line
+from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted, text_item
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.rules import suggestion
-from entrypoint.spec.table import PREFIX, RESERVED, SECRET, FieldInfo, entries, fields, is_service
-from entrypoint.spec.texts import from_text, from_yaml
-
-_ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
+from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, suggestion
+from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 
 
 @dataclass(frozen=True)
@@ -46,54 +45,40 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     assert flags.keys() <= {field.path for field in fields()}
     env = {name: value for name, value in env.items() if not is_service(name, value)}
     report = Report()
-    root = from_yaml(text, file, report) if text is not None else None
+    root = _yaml(text, file, report) if text is not None else None
     written = dict(_leaves(root, JobSpec(), "", report)) if root else {}
     chosen: dict[str, Any] = {}
-    items: dict[str, Item] = {}  # the one that counts, of every field that was given
-    sources: dict[str, Source] = {}
+    items: dict[str, Item] = {}  # the one that counts, of every field that was given and of every entry of a mapping
     for field in fields():
         flag = flags.get(field.path)
-        from_flag = from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
-        for item in (from_flag, _from_env(field, env, report), written.get(field.path)):
-            if item is None:
-                continue
+        from_flag = _from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
+        for item in filter(None, (from_flag, _from_env(field, env, report), written.get(field.path))):
             value = checked(field, item, report)
             items.setdefault(field.path, item)
-            sources.setdefault(field.path, _source(item))
-            if field.kind == "mapping" and value is not None:  # entry by entry, each with its own origin
-                value = {**value, **chosen.get(field.path, {})}
-                for name, entry in item.value.items():
-                    sources.setdefault(f"{field.path}.{name}", _source(entry))
-                chosen[field.path] = value
+            if isinstance(value, dict):  # entry by entry, each with its own origin
+                chosen[field.path] = {**value, **chosen.get(field.path, {})}
+                items = {**{f"{field.path}.{name}": entry for name, entry in item.value.items()}, **items}
             elif value is not None:
                 chosen.setdefault(field.path, value)
     _unknown_variables(env, report)
-    secret = _secret(env, chosen, sources, report)
+    secret = _secret(env, chosen, items, report)
     if text is None or root is not None:  # half a file would look like a contradiction
-        _contradictions(chosen, items, sources, report)
+        _contradictions(chosen, items, report)
     if report:
         raise report.error()
-    spec: JobSpec = _filled(JobSpec(_sources=MappingProxyType(sources), _secret=secret), chosen, "")
-    return spec
+    sources = {path: item.place.source for path, item in items.items()}
+    return functools.reduce(_with, chosen.items(), JobSpec(_sources=MappingProxyType(sources), _secret=secret))
 
 
-def _filled(section: Any, chosen: Mapping[str, Any], prefix: str) -> Any:
-    """The spec, or a section of it, with the values chosen."""
-    values = {
-        name: _filled(value, chosen, f"{prefix}{name}.")
-        if dataclasses.is_dataclass(value)
-        else chosen.get(prefix + name, value)
-        for name, value in entries(section).items()
-    }
-    return dataclasses.replace(section, **values)
+def _with(section: Any, chosen: tuple[str, Any]) -> Any:
+    """The spec, or a section of it, with a value at its path."""
+    name, _, rest = chosen[0].partition(".")
+    value = _with(getattr(section, name), (rest, chosen[1])) if rest else chosen[1]
+    return dataclasses.replace(section, **{name: value})
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # From where a value may come
-
-
-def _source(item: Item) -> Source:
-    return Source(_ORIGINS[item.place.group], item.place.where)
 
 
 def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
@@ -129,7 +114,7 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
-            return from_text(field, env[name], Place(1, 0, 0, name), report)
+            return _from_text(field, env[name], Place(1, 0, 0, name), report)
     return None
 
 
@@ -141,36 +126,113 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
             report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
 
 
+def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
+    """The Item that a variable or a flag gives; None where the text itself is broken, which is then in the report."""
+    try:
+        if field.kind == "mapping":
+            return _json(given, place) if isinstance(given, str) else _assignments(given, place)
+        if isinstance(given, list):
+            return Item([text_item(word, place) for word in given], place, "a list")
+        if field.kind in ("integer", "number") and re.fullmatch(r"\s*[-+]?[0-9]{1,100}\s*", given):
+            return Item(int(given.strip()), place, quoted(given))
+        if field.kind == "number" and re.fullmatch(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*", given):
+            return Item(float(given.strip()), place, quoted(given))
+        if field.kind != "list":
+            return text_item(given, place)
+        if given.lstrip().startswith("["):
+            return _flow_list(given, place, field.path, report)
+        words = re.split(r"[,\s]+", given.strip(", \t\r\n")) if field.path == "hosts" else shlex.split(given)
+        return Item([text_item(word, place) for word in words], place, "a list")
+    except ValueError as error:
+        # Only shell words may be shown: a command's, unless it seems to hold a password.
+        shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
+        report.add(place, field.path, f"{field.needs}: {one_line(str(error))}", shown, HOW[field.kind])
+        return None
+
+
+def _assignments(words: list[str], place: Place) -> Item:
+    entries = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            raise ValueError("`=` is missing" + ("" if is_secret(word) else f" after {quoted(name)}"))
+        entries[name] = text_item(value, place)  # given twice, the later wins, as in a shell
+    return Item(entries, place, "a mapping")
+
+
+def _flow_list(text: str, place: Place, path: str, report: Report) -> Item | None:
+    """A JSON list, else a YAML one: JSON first because its surrogate pairs and tabs are nothing to YAML."""
+    try:
+        return _json(text, place)
+    except ValueError:
+        item = _yaml(text, place.where, report, place.group, path)
+        return item and dataclasses.replace(item, place=place)
+
+
+def _json(text: str, place: Place) -> Item:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{quoted(name)} is given twice")
+            seen.add(name)
+        return dict(pairs)
+
+    def item(value: Any) -> Item:
+        if isinstance(value, str):
+            return text_item(value, place)
+        if isinstance(value, list):
+            return Item([item(entry) for entry in value], place, "a list")
+        if isinstance(value, dict):
+            return Item({name: item(entry) for name, entry in value.items()}, place, "a mapping")
+        written = json.dumps(value)
+        kind = "nothing" if value is None else "a boolean" if isinstance(value, bool) else "a number"
+        return Item(Odd.MISREAD if isinstance(value, bool) else value, place, f"{one_line(written)} is {kind}", written)
+
+    try:
+        return item(json.loads(text, object_pairs_hook=once))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _yaml(*text: Any) -> Item | None:
+    from entrypoint.spec import yamlfile  # here, since most starts read no YAML and PyYAML takes 10 ms
+
+    return yamlfile.read(*text)
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # What only the whole shows
 
 
-def _contradictions(
-    chosen: Mapping[str, Any], items: Mapping[str, Item], sources: Mapping[str, Source], report: Report
-) -> None:
+def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item], report: Report) -> None:
     """Values that are fine alone and wrong together."""
+
+    def wrong(path: str, what: str, seen: str, do: str) -> None:
+        report.add(items[path].place, path, what, seen, do)
+
     rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
         what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
-        report.add(items["node_rank"].place, "node_rank", what, str(rank), "count from 0, or add hosts")
+        wrong("node_rank", what, str(rank), "count from 0, or add hosts")
     keys = ("ssh.client_key", "ssh.host_key")
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
             do = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"
-            report.add(items["ssh.compat"].place, "ssh.compat", "ssh.client_key is needed too", "", do)
+            wrong("ssh.compat", "ssh.client_key is needed too", "", do)
         for rival in ("secret", "secret_file", "ssh.host_key", "ssh.known_hosts"):
-            if rival in sources:
-                do = f"remove ssh.compat, or {rival}"
-                report.add(items["ssh.compat"].place, "ssh.compat", f"{rival} is given too", str(sources[rival]), do)
+            if rival in items:
+                seen = str(items[rival].place.source)
+                wrong("ssh.compat", f"{rival} is given too", seen, f"remove ssh.compat, or {rival}")
         return
     for one, other in (keys, keys[::-1]):
         if one in items and other not in items:
-            report.add(items[one].place, one, f"{other} is needed too", "", f"set {other}, or remove {one}")
+            wrong(one, f"{other} is needed too", "", f"set {other}, or remove {one}")
 
 
-def _secret(
-    env: Mapping[str, str], chosen: dict[str, Any], sources: dict[str, Source], report: Report
-) -> Secret | None:
+def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: Report) -> Secret | None:
     """ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin counts."""
     text = env.get(SECRET)
     if not text:
@@ -178,13 +240,13 @@ def _secret(
     place = Place(1, 0, 0, SECRET)
     if wrong := weakness(text.encode(errors="surrogateescape")):
         report.add(place, "", *wrong, "make one with: openssl rand -hex 32")
-    rival = sources.get("secret_file")
-    if rival and rival.origin == "flag":
+    rival = items.get("secret_file")
+    if rival and rival.place.source.origin == "flag":
         return None
-    if rival and rival.origin == "env":
-        report.add(place, "", f"one secret is needed, {rival.where} is set too", "", "unset one of them")
+    if rival and rival.place.source.origin == "env":
+        report.add(place, "", f"one secret is needed, {rival.place.where} is set too", "", "unset one of them")
     elif rival:
+        del items["secret_file"]
         chosen.pop("secret_file", None)
-        del sources["secret_file"]
-    sources["secret"] = Source("env", SECRET)
+    items["secret"] = Item("", place, "")
     return Secret(text)

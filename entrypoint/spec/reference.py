@@ -6,9 +6,9 @@ import dataclasses
 from math import inf
 from typing import Any
 
-from entrypoint.spec.checks import VARIABLE
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.table import RESERVED, FieldInfo, adapters, entries, fields, intro
+from entrypoint.spec.rules import VARIABLE, FieldInfo
+from entrypoint.spec.table import RESERVED, about, adapters, entries, fields
 
 _INTRODUCTION = """\
 <!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
@@ -59,12 +59,8 @@ def schema() -> dict[str, Any]:
 
 
 def _object(section: Any, properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "additionalProperties": False,
-        "description": intro(section)[0],
-        "properties": properties,
-        "type": "object",
-    }
+    words, _ = about(section)
+    return {"additionalProperties": False, "description": words, "properties": properties, "type": "object"}
 
 
 def _property(field: FieldInfo) -> dict[str, Any]:
@@ -90,8 +86,8 @@ def markdown() -> str:
         groups.setdefault(field.path.rpartition(".")[0], []).append(field)
     whole, out = JobSpec(), [_INTRODUCTION]
     for section, members in groups.items():
-        about = intro(getattr(whole, section) if section else whole)[0]
-        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{about}\n"]
+        words, _ = about(getattr(whole, section) if section else whole)
+        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{words}\n"]
         out += ["| field | takes | default | variables | flag | meaning |", "|---|---|---|---|---|---|"]
         out += [_row(field) for field in members] + [""]
     out += ["## Variables that are no field\n", "| variable | meaning |", "|---|---|"]

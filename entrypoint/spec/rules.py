@@ -1,30 +1,39 @@
-"""What values must be, beyond their Python types: bounds, patterns, host names, paths and names of adapters."""
+"""What values must be: Rules, and checked(), which makes an Item the value of its field or tells what is wrong."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, isfinite
 from pathlib import PurePosixPath
+from typing import Any, Literal
 
 from entrypoint import registry
-from entrypoint.spec.items import quoted
+from entrypoint.secret import is_secret
+from entrypoint.spec.items import Item, Odd, Report, one_line, quoted
 
 Wrong = tuple[str, str]
 """What is wrong with a value, and what to do about it."""
 
+SECRET = "ENTRYPOINT_SECRET"
 JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far beyond what we were ever tried with; what is over them is a slip of the pen.
 MAX_NODES, MAX_SLOTS = 16384, 4096
+HOW = {  # to write lists and mappings as text
+    "list": 'write shell words, or a list: ["python", "train.py"]',
+    "mapping": 'write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}',
+}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a field takes: in words for messages and documents, as bounds, a pattern, or a check of its own."""
+    """What a field takes beyond its Python type: in words for messages and documents, bounds, a pattern, or a check."""
 
     words: str = ""  # where empty, made of the type and the bounds
     ge: float = -inf
@@ -35,11 +44,129 @@ class Rule:
     check: Callable[[str], Wrong | None] | None = None
     is_path: bool = False
 
-    def holds(self, value: object) -> bool:
-        """Whether a value of the right type is within the bounds, or has the form of the pattern."""
-        if isinstance(value, (int, float)):
-            return self.ge <= value <= self.le and value > self.gt
-        return not self.pattern or (isinstance(value, str) and bool(re.fullmatch(self.pattern, value)))
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """One leaf field of the spec, as a person sets it."""
+
+    path: str  # dotted, such as `ssh.port`
+    kind: Literal["text", "integer", "number", "list", "mapping"]
+    type: str  # what it takes, in words: "whole number from 1 to 65535"
+    rule: Rule
+    choices: tuple[str, ...]  # the only values it takes, where they are fixed
+    default: Any
+    meaning: str  # in the lines of the docstring
+    env: str  # ENTRYPOINT_SSH_PORT
+    aliases: tuple[str, ...]  # variables of other tools that set it too, the first one set wins
+    flags: tuple[str, ...]
+
+    @property
+    def needs(self) -> str:  # the start of a message
+        return f"{'a ' if self.rule.words or self.kind != 'text' else ''}{self.type} is needed"
+
+    @property
+    def example(self) -> str:  # a value it takes
+        if self.default is None:
+            return f"{self.rule.ge:g}" if self.rule.ge > -inf else '"2.1"'
+        return str(self.default).removesuffix(".0")
+
+    @property
+    def description(self) -> str:  # its meaning on one line
+        return " ".join(self.meaning.split())
+
+
+def checked(field: FieldInfo, item: Item, report: Report) -> Any:
+    """The field's value, or None where it cannot be one, which is then in the report."""
+    value, rule = _value(field, item, report), field.rule
+    if value is None:
+        return None
+    if rule.check and (wrong := rule.check(value)):
+        report.add(item.place, field.path, wrong[0], quoted(value), wrong[1])
+        return None
+    if isinstance(value, str):
+        fits = value in field.choices if field.choices else not rule.pattern or re.fullmatch(rule.pattern, value)
+    else:
+        fits = not isinstance(value, (int, float)) or (rule.ge <= value <= rule.le and value > rule.gt)
+    if not fits:
+        seen = quoted(value) if isinstance(value, str) else one_line(str(value))
+        do = (
+            suggestion(value, {name: name for name in field.choices})
+            if field.choices
+            else f"write for example {field.example}"
+        )
+        report.add(item.place, field.path, field.needs, seen, do)
+        return None
+    return plain_path(value) if rule.is_path else value
+
+
+def _value(field: FieldInfo, item: Item, report: Report) -> Any:
+    """The Item as the Python type of the field, or None."""
+    raw, path = item.value, field.path
+    if raw is Odd.REPORTED:
+        return None
+    if field.kind == "text":
+        return _text(item, path, report, field.needs)
+    if field.kind == "list" and isinstance(raw, list):
+        texts = [_text(entry, f"{path}.{i}", report) for i, entry in enumerate(raw)]
+        hosts_fine = path != "hosts" or _hosts(raw, report)
+        return tuple(texts) if hosts_fine and None not in texts else None
+    if field.kind == "mapping" and isinstance(raw, dict):
+        pairs = {name: _text(entry, f"{path}.{name}", report) for name, entry in raw.items()}
+        names_fine = [_variable(name, entry, f"{path}.{name}", report) for name, entry in raw.items()]
+        return pairs if all(names_fine) and None not in pairs.values() else None
+    if field.kind == "integer" and isinstance(raw, int):
+        return raw
+    if field.kind == "number" and isinstance(raw, (int, float)) and abs(raw) < 1e15 and isfinite(raw):
+        return float(raw)
+    if field.kind in HOW:
+        do = "write it as a list, one entry for each word" if field.kind == "list" else "write it as a mapping"
+        if field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
+            do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
+        if item.place.group:
+            do = HOW[field.kind]
+    elif isinstance(raw, str) and item.place.group == 0 and re.fullmatch(r"[0-9.]+", raw):
+        do = "remove the quotes"
+    else:
+        do = f"write for example {field.example}"
+    report.add(item.place, path, field.needs, item.seen, do)
+    return None
+
+
+def _text(item: Item, path: str, report: Report, needs: str = "text is needed") -> str | None:
+    raw = item.value
+    if isinstance(raw, str):
+        if "\0" in raw:
+            needs, do = "text cannot hold a NUL byte", "remove it"
+        elif re.search("[\ud800-\udfff]", raw):
+            needs, do = "text must be valid UTF-8", "mend the encoding"
+        else:
+            return raw
+    elif raw is None:
+        do = 'write "" for empty text, or remove it'
+    elif isinstance(raw, (list, dict)):
+        do = "write one value"
+    else:
+        do = "quote it" if is_secret(path) else f'quote it: "{one_line(item.written)}"'
+    if raw is not Odd.REPORTED:
+        report.add(item.place, path, needs, item.seen, do)
+    return None
+
+
+def _variable(name: str, item: Item, path: str, report: Report) -> bool:
+    place = item.key or item.place
+    if name == SECRET:
+        what = "a secret does not belong among the job's variables"
+        report.add(place, path, what, "", f"set {SECRET} on the container, or use secret_file")
+    elif not VARIABLE.fullmatch(name):
+        what = "a variable's name is letters, digits and `_`, not a digit first"
+        report.add(place, path, what, quoted(name), "rename it")
+    else:
+        return True
+    return False
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Hosts
 
 
 @dataclass(frozen=True)
@@ -57,16 +184,30 @@ class HostEntry:
         name, colon, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")
         return cls(name, slots if colon else None, address if given else None)
 
-    def wrong(self) -> Wrong | None:
-        """What is wrong with it by itself."""
-        if what := check_host(self.name):
-            return f"this is no host name: {what}", "rename the host, or write NAME=ADDRESS"
-        if self.slots is not None and not _is_slots(self.slots):
+
+def _hosts(items: list[Item], report: Report) -> bool:
+    """Whether every entry is `NAME`, `NAME:SLOTS` or one of them with `=ADDRESS`, and none is there twice."""
+    first: dict[str, int] = {}
+    wrong = False
+    for i, item in enumerate(items):
+        if not isinstance(item.value, str):
+            continue
+        entry = HostEntry.of(item.value)
+        before = first.setdefault(entry.name.lower(), i)
+        if what := check_host(entry.name):
+            what, do = f"this is no host name: {what}", "rename the host, or write NAME=ADDRESS"
+        elif entry.slots is not None and not _is_slots(entry.slots):
+            what = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
             do = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
-            return f"the slots of a host are a whole number from 1 to {MAX_SLOTS}", do
-        if self.address is not None and not _is_address(self.address):
-            return "an address is an IP address or a host name", "write NAME=ADDRESS, such as worker-0=10.0.0.7"
-        return None
+        elif entry.address is not None and not _is_address(entry.address):
+            what, do = "an address is an IP address or a host name", "write NAME=ADDRESS, such as worker-0=10.0.0.7"
+        elif before != i:
+            what, do = f"this host is hosts.{before} too", "name each node once"
+        else:
+            continue
+        report.add(item.place, f"hosts.{i}", what, item.seen, do)
+        wrong = True
+    return not wrong
 
 
 def check_host(name: str) -> str | None:
@@ -98,11 +239,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def suggestion(word: str, names: Mapping[str, str] | Iterable[str], known: Iterable[str] | None = None) -> str:
-    """The name nearest to `word` (where `names` maps it to another, that one), else all that are `known`."""
-    homes = names if isinstance(names, Mapping) else {name: name for name in names}
-    near = difflib.get_close_matches(word[:100], homes, 1)
-    return f"did you mean `{homes[near[0]]}`?" if near else f"use one of {', '.join(known or homes)}"
+# ---------------------------------------------------------------------------------------------------------------
+# Paths and names
 
 
 def plain_path(text: str) -> str:
@@ -123,12 +261,8 @@ def _run_dir(text: str) -> Wrong | None:
     return None if text.startswith("/") else ("an absolute path is needed", "begin it with /")
 
 
-def _adapter(kind: str, text: str) -> Wrong | None:
-    known = registry.names(kind)
-    if text in known:
-        return None
-    homes = {name: name for name in known} | registry.also(kind)
-    return (f"there is no such {kind.removesuffix('s')}", suggestion(text, homes, known))
+PATH = Rule("path", check=_path, is_path=True)
+RUN_DIR = Rule("path", check=_run_dir, is_path=True)
 
 
 def adapter(kind: str) -> Rule:
@@ -136,5 +270,15 @@ def adapter(kind: str) -> Rule:
     return Rule(f"name of a {kind.removesuffix('s')}", adapters=kind, check=functools.partial(_adapter, kind))
 
 
-PATH = Rule("path", check=_path, is_path=True)
-RUN_DIR = Rule("path", check=_run_dir, is_path=True)
+def _adapter(kind: str, text: str) -> Wrong | None:
+    known = registry.names(kind)
+    if text in known:
+        return None
+    homes = {name: name for name in known} | registry.also(kind)
+    return f"there is no such {kind.removesuffix('s')}", suggestion(text, homes, known)
+
+
+def suggestion(word: str, homes: Mapping[str, str], known: Iterable[str] = ()) -> str:
+    """What `homes` has for the name nearest to `word`, else all names that are `known`."""
+    near = difflib.get_close_matches(word[:100], homes, 1)
+    return f"did you mean `{homes[near[0]]}`?" if near else f"use one of {', '.join(known or homes)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ from math import inf
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from entrypoint import registry
+from entrypoint import registry, secret
+from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.rules import Rule
+from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 
 PREFIX = "ENTRYPOINT_"
-SECRET = "ENTRYPOINT_SECRET"
 RESERVED = {
     SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
     "ENTRYPOINT_SPEC": "Path of the spec file.",
@@ -27,70 +28,22 @@ RESERVED = {
     "ENTRYPOINT_CACHE": "Ours: where the demo and the tests keep what they fetched.",
 }
 """Variables of ours that are no field of the spec, and what they are."""
-NO_JOB = {"ENTRYPOINT_CACHE"}  # of those, what says nothing of a job
 
 # What Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service", environment
 # variables): for one named entrypoint, entrypoint-api or sshd they look like settings.
 _LINK = re.compile(r"(tcp|udp|sctp)://")
 _SERVICE = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
-Kind = Literal["text", "integer", "number", "list", "mapping"]
-_KINDS: dict[Any, Kind] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
+_KINDS: dict[Any, Any] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
 _WORDS = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
 # In a section's docstring: a field's name and its meaning, whose further lines are indented.
 _MEANING = re.compile(r"^(\w+):\s+(.*(?:\n +.*)*)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class FieldInfo:
-    """One leaf field of the spec, as a person sets it."""
-
-    path: str  # dotted, such as `ssh.port`
-    kind: Kind
-    rule: Rule
-    choices: tuple[str, ...]  # the only values it takes, where they are fixed
-    default: Any
-    meaning: str  # in the lines of the docstring
-    aliases: tuple[str, ...]  # variables of other tools that set it too, the first one set wins
-    flags: tuple[str, ...]
-
-    @property
-    def env(self) -> str:
-        """Its own variable, such as ENTRYPOINT_SSH_PORT."""
-        return PREFIX + self.path.replace(".", "_").upper()
-
-    @property
-    def description(self) -> str:
-        """Its meaning on one line."""
-        return " ".join(self.meaning.split())
-
-    @property
-    def type(self) -> str:
-        """What it takes, in words: "whole number from 1 to 65535"."""
-        rule, word = self.rule, _WORDS.get(self.kind, self.kind)
-        if rule.words or self.choices:
-            return rule.words or f"one of {', '.join(self.choices)}"
-        if rule.le < inf:
-            return f"{word} from {rule.ge:g} to {rule.le:.15g}"
-        return word + (f" of at least {rule.ge:g}" * (rule.ge > -inf)) + (f" over {rule.gt:g}" * (rule.gt > -inf))
-
-    @property
-    def needs(self) -> str:
-        """What a value must be, as the start of a message."""
-        return f"{'a ' if self.rule.words or self.kind != 'text' else ''}{self.type} is needed"
-
-    @property
-    def example(self) -> str:
-        """A value it takes, for messages."""
-        if self.default is None:
-            return f"{self.rule.ge:g}" if self.rule.ge > -inf else '"2.1"'
-        return str(self.default).removesuffix(".0")
-
-
 @functools.cache
 def fields() -> tuple[FieldInfo, ...]:
     """Every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
-    return tuple(_rows(JobSpec(), ""))
+    return tuple(_fields_of(JobSpec(), ""))
 
 
 def entries(section: Any) -> dict[str, Any]:
@@ -98,32 +51,36 @@ def entries(section: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(section).items() if not name.startswith("_")}
 
 
-def intro(section: Any) -> tuple[str, dict[str, str]]:
+def about(section: Any) -> tuple[str, dict[str, str]]:
     """What a section's docstring says of it, and of each field by name."""
     text = inspect.cleandoc(section.__doc__)
     meanings = {name: "\n".join(map(str.strip, words.splitlines())) for name, words in _MEANING.findall(text)}
     return text.partition("\n\n")[0], meanings
 
 
-def _rows(section: Any, prefix: str) -> Iterator[FieldInfo]:
-    meanings = intro(section)[1]
-    declared = inspect.get_annotations(type(section))
+def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
+    declared, meanings = inspect.get_annotations(type(section)), about(section)[1]
     for name, default in entries(section).items():
+        path = prefix + name
         if dataclasses.is_dataclass(default):
-            yield from _rows(default, f"{prefix}{name}.")
+            yield from _fields_of(default, f"{path}.")
             continue
         takes, extras = _unwrapped(declared[name])
+        kind = _KINDS.get(get_origin(takes) or takes, "text")
+        rule = next((extra for extra in extras if isinstance(extra, Rule)), Rule())
+        choices = get_args(takes) if get_origin(takes) is Literal else ()
         names = [extra for extra in extras if isinstance(extra, str)]
-        yield FieldInfo(
-            path=prefix + name,
-            kind=_KINDS.get(get_origin(takes) or takes, "text"),
-            rule=next((extra for extra in extras if isinstance(extra, Rule)), Rule()),
-            choices=get_args(takes) if get_origin(takes) is Literal else (),
-            default=default,
-            meaning=meanings[name],
-            aliases=tuple(each for each in names if not each.startswith("-")),
-            flags=tuple(each for each in names if each.startswith("-")),
-        )
+        flags = tuple(name for name in names if name.startswith("-"))
+        aliases = tuple(name for name in names if not name.startswith("-"))
+        env = PREFIX + path.replace(".", "_").upper()
+        words = rule.words or (f"one of {', '.join(choices)}" if choices else _WORDS.get(kind, kind) + _bounds(rule))
+        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], env, aliases, flags)
+
+
+def _bounds(rule: Rule) -> str:
+    if rule.le < inf:
+        return f" from {rule.ge:g} to {rule.le:.15g}"
+    return f" of at least {rule.ge:g}" * (rule.ge > -inf) + f" over {rule.gt:g}" * (rule.gt > -inf)
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -139,6 +96,60 @@ def adapters(field: FieldInfo) -> list[str]:
     return registry.names(field.rule.adapters) if field.rule.adapters else []
 
 
+def settings_in(env: Mapping[str, str]) -> set[str]:
+    """Our variables that are set and say something of a job, by name."""
+    ours = {name for name, value in env.items() if name.startswith(PREFIX) and value and not is_service(name, value)}
+    return ours - {"ENTRYPOINT_CACHE"}
+
+
 def is_service(name: str, value: str) -> bool:
     """Whether a variable has the form that Kubernetes gives those of a Service, and is nobody's setting."""
     return bool(_SERVICE.fullmatch(name) or (name.endswith("_PORT") and _LINK.match(value)))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What of a job's settings may be written where others can read it
+
+
+@dataclass(frozen=True)
+class Given:
+    """A setting as variables carry it: the one to set, which is the first, and every one that sets it too."""
+
+    names: tuple[str, ...]
+    value: str
+
+
+def given(spec: JobSpec) -> tuple[Given, ...]:
+    """What a user gave, so that a script can give it again: not this node's index, no secret; the spec as its file."""
+    return _shared(spec)[0]
+
+
+def kept_back(spec: JobSpec) -> list[str]:
+    """The secrets that `given` leaves out, by name: others may read a script."""
+    return _shared(spec)[1]
+
+
+def left_out(spec: JobSpec) -> list[str]:
+    """The secrets that a script which others may read cannot have in it: variables of `env`, and `command`."""
+    names = [name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value]
+    return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
+
+
+def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
+    out: list[Given] = []
+    files: set[str] = set()
+    kept: list[str] = []
+    for field in fields():
+        source = spec.source(field.path)
+        if source.origin == "spec":
+            files.add(source.where.rsplit(":", 2)[0])
+        elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
+            value: Any = functools.reduce(getattr, field.path.split("."), spec)
+            if field.kind == "mapping":
+                kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]
+                value = {name: entry for name, entry in value.items() if not is_secret(name)}
+            if isinstance(value, str) and secret.masked(value) != value:
+                kept.append(field.path)
+            elif value != {}:
+                out.append(Given((field.env, *field.aliases), value if isinstance(value, str) else json.dumps(value)))
+    return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out), kept

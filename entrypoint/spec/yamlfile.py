@@ -24,6 +24,7 @@ MAX_NUMBER = 100  # characters; Python's own limits on digits are met later and 
 
 # Its byte order mark, as bytes that are no UTF-8 are kept; or, without one, every other byte of the first two is 0.
 _UTF16 = re.compile("\udcff\udcfe|\udcfe\udcff|\0[^\0]|[^\0]\0")
+_KINDS = {"int": "whole number", "float": "number", "bool": "boolean", "timestamp": "date"}  # tag -> in words
 
 
 def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -> Item | None:
@@ -164,33 +165,22 @@ class _Reader:
             return text_item(text, place)
         if tag == "null":
             return Item(None, place, "nothing" if not text else f"YAML reads {one_line(text)} as nothing", text)
+        if tag not in _KINDS and not is_word:
+            return self.refuse_tag(node, place, path)
         value: Any = Odd.MISREAD
-        number: float
         try:
             if tag in ("int", "float") and len(text) > MAX_NUMBER:
                 raise ValueError
-            if is_word:
-                reads = f"the boolean {'true' if text in 'yY' else 'false'}"
-            elif tag == "bool":
-                reads = f"the boolean {str(self.loader.construct_yaml_bool(node)).lower()}"
-            elif tag == "timestamp":
-                self.loader.construct_yaml_timestamp(node)
-                reads = "a date"
-            elif tag == "int":
-                number = self.loader.construct_yaml_int(node)
-                is_octal = re.match("[-+]?0[0-9_]", text)
-                reads = f"the {'octal ' if is_octal else ''}number {number}{' (base 60)' if ':' in text else ''}"
-                value = Odd.MISREAD if is_octal or ":" in text else number
-            elif tag == "float":
-                number = self.loader.construct_yaml_float(node)
-                reads = f"the number {number}{' (base 60)' if ':' in text else ''}"
-                value = Odd.MISREAD if ":" in text else number
+            made = text in "yY" if is_word else getattr(self.loader, f"construct_yaml_{tag}")(node)
+            if tag in ("int", "float"):
+                octal = "octal " if tag == "int" and re.match("[-+]?0[0-9_]", text) else ""
+                base = " (base 60)" if ":" in text else ""
+                reads, value = f"the {octal}number {made}{base}", Odd.MISREAD if octal or base else made
             else:
-                return self.refuse_tag(node, place, path)
+                reads = "a date" if tag == "timestamp" else f"the boolean {str(made).lower()}"
         except (ValueError, LookupError, ArithmeticError, AttributeError, yaml.YAMLError):
-            names = {"int": "whole number", "float": "number", "bool": "boolean", "timestamp": "date"}
             do = "write another value, or quote it"
-            self.report.add(place, path, f"YAML cannot read this as a {names[tag]}", quoted(text), do)
+            self.report.add(place, path, f"YAML cannot read this as a {_KINDS[tag]}", quoted(text), do)
             return Item(Odd.REPORTED, place, "")
         return Item(value, place, f"YAML reads {one_line(text)} as {reads}", text)
 
