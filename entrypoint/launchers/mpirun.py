@@ -18,16 +18,13 @@ ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else peopl
 _ENV_FILE = "rank.env"
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
-# As programs/supervisor.py gives them, unless the user has.
-_EACH_RANK = tuple(
-    EnvVar(name, f"$OMPI_COMM_WORLD_{theirs}", "each rank's own, from mpirun", default=True)
-    for name, theirs in (
-        ("RANK", "RANK"),
-        ("WORLD_SIZE", "SIZE"),
-        ("LOCAL_RANK", "LOCAL_RANK"),
-        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
-    )
-)
+# What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
+_EACH_RANK = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
@@ -47,7 +44,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         needs_ipv4=_needs_ipv4(mpi) if many else None,
         ranks=ranks(spec, members),
         rank_env=_place(spec, topology),
-        each_rank=_EACH_RANK,
+        each_rank=tuple(
+            EnvVar(name, f"${theirs}", "each rank's own, from mpirun", default=True)
+            for name, theirs in _EACH_RANK.items()
+        ),
     )
     if not topology.is_leader:
         return launch
@@ -83,6 +83,7 @@ def _rank_script(spec: JobSpec, topology: Topology) -> File:
     """What mpirun starts for each rank, on whichever node it runs."""
     options = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
     options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
+    options += ["--each", ",".join(f"{name}={theirs}" for name, theirs in _EACH_RANK.items())]
     words = supervised.command(topology, "{rank}", *options)
     text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600)

@@ -68,6 +68,10 @@ def login(facts: Facts) -> str:
     return facts.user or f"uid-{facts.uid}"
 
 
+def _from(site: Site, field: str) -> Source:
+    return Source("platform", site.origins.get(field, site.platform))
+
+
 def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[HostEntry]:
     if spec.hosts:
         origins["hosts"] = spec.source("hosts")
@@ -75,7 +79,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
     elif "hosts" in site.unknown:
         raise ConfigError(*site.unknown["hosts"])
     elif site.hosts:
-        origins["hosts"] = Source("platform", site.origins.get("hosts", site.platform))
+        origins["hosts"] = _from(site, "hosts")
         hosts = [HostEntry(name) for name in site.hosts]
     else:
         origins["hosts"] = Source("default", "this container's host name")
@@ -133,7 +137,7 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
     if spec.node_rank is not None:
         rank, origin = spec.node_rank, spec.source("node_rank")
     elif site.index is not None:
-        rank, origin = site.index, Source("platform", site.origins.get("node_rank", site.platform))
+        rank, origin = site.index, _from(site, "node_rank")
     elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
         raise ConfigError(*site.unknown["node_rank"])
     elif len(names) == 1:
@@ -165,7 +169,7 @@ def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]
         origins["slots"] = spec.source("slots")
         return spec.slots
     if site.slots is not None:
-        origins["slots"] = Source("platform", site.origins.get("slots", site.platform))
+        origins["slots"] = _from(site, "slots")
         if site.slots > MAX_SLOTS:
             do = f"a node has {MAX_SLOTS} at most; ENTRYPOINT_SLOTS wins over the platform"
             raise ConfigError(f"too many slots ({origins['slots']})", str(site.slots), do)
@@ -185,14 +189,14 @@ def _tasks(spec: JobSpec, site: Site, count: int, origins: dict[str, Source]) ->
         )
     if servers or spec.hosts or not site.tasks:
         return ("worker",) * (count - servers) + ("ps",) * servers
-    origins["tensorflow.ps"] = Source("platform", site.origins.get("hosts", site.platform))
+    origins["tensorflow.ps"] = _from(site, "hosts")
     return site.tasks
 
 
 def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | None:
     """What platform or device ask for, where the spec says nothing."""
     if site.launcher:
-        origins["launcher"] = Source("platform", site.origins.get("launcher", site.platform))
+        origins["launcher"] = _from(site, "launcher")
     elif device.launcher:
         origins["launcher"] = Source("default", f"device {device.kind}")
     return site.launcher or device.launcher
@@ -200,7 +204,7 @@ def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | N
 
 def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]) -> str:
     if spec.log_dir is None and site.log_dir:
-        origins["log_dir"] = Source("platform", site.origins.get("log_dir", site.platform))
+        origins["log_dir"] = _from(site, "log_dir")
         return plain_path(site.log_dir)
     origins["log_dir"] = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
@@ -211,7 +215,7 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]
 
 def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:
     if spec.source("name") == DEFAULT and site.job:
-        origins["name"] = Source("platform", site.origins.get("name", site.platform))
+        origins["name"] = _from(site, "name")
         return site.job
     origins["name"] = spec.source("name")
     return spec.name

@@ -5,16 +5,17 @@ Run as a file, alone and isolated, for each rank and each program of a node: `py
     --cwd      directory to start the program in
     --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
     --pipe     that pipe's name; `ranks` where not given
-    --number   by this number; the MPI rank's where not given
+    --number   by this number, which is a rank's own where it has one; 0 where not given
     --linger   what the program leaves running may end by itself first; then it gets SIGTERM, so many seconds, SIGKILL;
                apart: end, and have another process pass on what that prints; ending it is somebody else's
     --hold     yes: where the program failed, stay until the entrypoint sends SIGURG, and end with 0: from the first
                failure on, mpirun's daemon reads nothing that the other ranks print
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
+    --each     NAME=VARIABLE,...: for the program, after that: what is in VARIABLE, where there is no NAME
     --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
     --said     file to write the time into when the program prints, once a second at most
-    --tail     file for the last lines, where the program fails; `{rank}` in it is the MPI rank
-    --label    begin every line that the program prints with this; `${rank}` in it is the MPI rank, or the number
+    --tail     file for the last lines, where the program fails; `{rank}` in it is the number
+    --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too
 
 Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
@@ -53,12 +54,6 @@ _OF_LOGINS = (
     "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
 
-# What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
-_OF_TORCH = (
-    ("RANK", "OMPI_COMM_WORLD_RANK"), ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"), ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-)  # fmt: skip
-
 
 class Pipe:
     """The way to the entrypoint, whose death is an error on it, since nobody else reads it."""
@@ -93,7 +88,7 @@ def main(argv: list[str]) -> int:
     """Run the program of this command line, and return its status."""
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
-    rank = options.get("--number") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0"
+    rank = options.get("--number", "0")
     pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
     if "--colons" in options:
@@ -106,7 +101,7 @@ def main(argv: list[str]) -> int:
         if python_set_locale():
             del os.environ["LC_CTYPE"]
         if "--env" in options:
-            _load(options["--env"])
+            _load(options["--env"], options.get("--each", ""))
         kept = _start(program, options, tail, pipe.fd, mask)
         status = kept.end()
     except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
@@ -135,7 +130,7 @@ def main(argv: list[str]) -> int:
     return status
 
 
-def _load(file: str) -> None:
+def _load(file: str, each: str) -> None:
     """This node's own environment; what mpirun's -x set by value (`ENTRYPOINT_KEEP` names it) stays."""
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
     for own in _OF_LOGINS:
@@ -146,7 +141,7 @@ def _load(file: str) -> None:
             name, _, value = entry.partition(b"=")
             if os.fsdecode(name) not in keep:
                 os.environb[name] = value
-    for own, theirs in _OF_TORCH:
+    for own, _, theirs in (pair.partition("=") for pair in each.split(",")):
         if theirs in os.environ:
             os.environ.setdefault(own, os.environ[theirs])
 

@@ -543,9 +543,10 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], ref
             assert error.status == 78
 
 
-def test_what_plan_says_of_each_rank_is_what_its_keeper_gives() -> None:
-    from entrypoint.launchers import mpirun
-    from entrypoint.programs import supervisor
-
-    listed = [(variable.name, variable.value) for variable in mpirun._EACH_RANK]
-    assert listed == [(name, f"${theirs}") for name, theirs in supervisor._OF_TORCH]
+def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
+    made = build("launcher: mpirun")
+    words = file(made, "rank.sh").splitlines()[-1].split()
+    pairs = [pair.split("=") for pair in words[words.index("--each") + 1].split(",")]
+    assert [(name, f"${theirs}") for name, theirs in pairs] == [(var.name, var.value) for var in made.launch.each_rank]
+    got = rank_env("dash", tmp_path, {"PATH": "/usr/bin:/bin"})
+    assert (got[b"RANK"], b"WORLD_SIZE" in got) == (b"0", False)  # as mpirun, which is not there, has told it
