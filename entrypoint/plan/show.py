@@ -31,12 +31,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "device": {"kind": topology.device.kind, "count": topology.device.count},
         "launcher": plan.launcher,
         "nodes": [
-            {
-                "rank": node.rank,
-                "host": node.host,
-                "slots": node.slots,
-                "role": "leader" if node.rank == 0 else node.task,
-            }
+            {"rank": node.rank, "host": node.host, "slots": node.slots, "role": node.task if node.rank else "leader"}
             for node in topology.nodes
         ],
         "this_node": topology.me,
@@ -112,13 +107,8 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
         for part in field.path.split("."):
             value = getattr(value, part)
         origin = topology.origins.get(field.path) or spec.source(field.path)
-        rows.append(
-            (
-                field.path,
-                settled.get(field.path, _shown(list(value) if isinstance(value, tuple) else value)),
-                str(origin),
-            )
-        )
+        value = settled.get(field.path, _shown(list(value) if isinstance(value, tuple) else value))
+        rows.append((field.path, value, str(origin)))
     return rows
 
 
@@ -126,8 +116,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     """The plan for a reader: topology, command, environment, files, settings."""
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
-    count = len(topology.nodes)
-    size = plan.ranks
+    count, size = len(topology.nodes), plan.ranks
     lines = [
         f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",

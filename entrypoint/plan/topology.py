@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Facts, Node, Site, Topology
@@ -30,20 +31,11 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
     ssh_ports = [_ssh_port(spec, task) for task in tasks]
     run_dir = _run_dir(spec, facts, ssh_ports[me], origins)
-    counts = {task: itertools.count() for task in tasks}
-    places = [next(counts[task]) for task in tasks]
+    places: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    own = [slots if host.slots is None else int(host.slots) for host in hosts]
     nodes = tuple(
-        Node(
-            rank,
-            host.name,
-            slots if host.slots is None else int(host.slots),
-            host.address,
-            tasks[rank],
-            places[rank],
-            ports[rank],
-            ssh_ports[rank],
-        )
-        for rank, host in enumerate(hosts)
+        Node(rank, host.name, own[rank], host.address, task, next(places[task]), ports[rank], ssh_ports[rank])
+        for rank, (host, task) in enumerate(zip(hosts, tasks, strict=True))
     )
     _check_addresses(nodes, origins["hosts"])
     return Topology(
@@ -104,33 +96,29 @@ def _advice(hosts: list[str], bad: list[str]) -> str:
     """What to do about names that cannot be one, by what is wrong with the first."""
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
-    pairs = ",".join(f"worker-{rank}={host if _is_ipv6(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2]))
+    pairs = ",".join(
+        f"worker-{rank}={host if ':' in host and _ip(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2])
+    )
     more = ",..." if len(hosts) > 2 else ""
     return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{more}"
 
 
-def _is_ipv6(text: str) -> bool:
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(text).version == 6
+        return ipaddress.ip_address(text)
     except ValueError:
-        return False
+        return None
 
 
 def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
     """Nodes of one task have one ssh port, so that two of them at one address would be one."""
     first: dict[tuple[str, str], str] = {}
     for node in nodes:
-        other = first.setdefault((node.task, str(_address(node.address or node.host))), node.host)
+        address = node.address or node.host
+        other = first.setdefault((node.task, str(_ip(address) or address.lower())), node.host)  # ::1 has many spellings
         if other != node.host:
-            seen = f"{other} and {node.host} are both {node.address or node.host}"
+            seen = f"{other} and {node.host} are both {address}"
             raise ConfigError(f"two hosts have one address ({origin})", seen, "give each node an address of its own")
-
-
-def _address(text: str) -> object:
-    try:
-        return ipaddress.ip_address(text)  # ::1 has many spellings
-    except ValueError:
-        return text.lower()
 
 
 def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
