@@ -18,7 +18,7 @@ from tests.faults.faultjob import HOSTS, Job
 from tests.process.bench import Bench
 from tests.rows import ROW_OF, ended, said
 
-pytest_plugins = ["tests.plugin.tables"]
+pytest_plugins = ["tests.plugin.tables", "tests.plugin.pure"]
 settings.register_profile("thorough", max_examples=300)  # as `make test-security` asks for
 
 NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (

@@ -122,7 +122,7 @@ def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, secret
     if called and (not SSHD or (first and "--map-root-user" in (FIRST or ()))):
         pytest.skip("no sshd that could work here")
     if nodes == 2 and not secret and launcher == "mpirun":
-        pytest.skip("refused, in tests/unit/test_plan_is_run.py")
+        pytest.skip("refused, in tests/process/test_one_plan.py")
     env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if secret else {})}
     env |= {"ENTRYPOINT_SSH_PORT": str(port)}
     if nodes == 2:

@@ -6,12 +6,8 @@ import contextlib
 import errno
 import os
 import resource
-import signal
 import stat
-import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,45 +220,10 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
         assert (run_dir.path / "file").read_text() == "first"
 
 
-HOLDER = """\
-import os, sys
-from entrypoint.host.files import RunDir, make_folders
-run_dir = RunDir(sys.argv[1])
-run_dir.write("left", "behind", 0o600)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        assert "another entrypoint is at work" in refusal(path)
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
-    with held(path) as run_dir:
-        run_dir.write("left", "new", 0o600)
-    assert not path.exists()
-
-
 def test_after_close_the_next_may_have_it(tmp_path: Path) -> None:
     for _ in range(2):
         with held(tmp_path / "run"):
             pass
-
-
-def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
-    """A child that outlives us must not keep the directory."""
-    with held(tmp_path / "run"):
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False)
-    with child:
-        RunDir(str(tmp_path / "run")).close()
-        assert child.poll() is None
-        child.communicate(timeout=10)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -373,39 +334,6 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-KILLED_AT = """
-import os, signal, sys
-from entrypoint.host.files import RunDir
-run_dir = RunDir(sys.argv[1])
-for name in ("a", "k", "z"):  # before, around and after the lock, however they are ordered
-    run_dir.write(name, "secret", 0o600)
-(run_dir.path / "folder").mkdir()
-run_dir.write("folder/b", "secret", 0o600)
-left = int(sys.argv[2])
-def counted(event, _):
-    global left
-    if event in ("os.remove", "os.rmdir"):
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(counted)
-run_dir.close()
-"""
-
-
-def test_a_run_that_is_killed_while_it_tidies_up_is_known_for_ours(tmp_path: Path) -> None:
-    for removals in range(20):
-        words = [sys.executable, "-c", KILLED_AT, str(tmp_path / "run"), str(removals)]
-        status = subprocess.run(words, check=False).returncode
-        with held(tmp_path / "run"):
-            pass
-        assert not (tmp_path / "run").exists()
-        if status == 0:  # it was not killed: there is no more to remove
-            break
-        assert status == -signal.SIGKILL
-    assert 7 <= removals < 20  # four files, a folder, the lock, the directory
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Directories for logs, which outlive the job
 
@@ -445,17 +373,6 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 # ---------------------------------------------------------------------------------------------------------------
 # Files that people name
-
-
-def test_a_file_and_a_pipe_are_read(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * 100_000)
-    assert read(str(tmp_path / "file")) == b"x" * 100_000
-    assert read("/dev/null") == b""
-    os.mkfifo(tmp_path / "fifo")
-    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"x" * 100_000))
-    writer.start()
-    assert read(str(tmp_path / "fifo")) == b"x" * 100_000
-    writer.join()
 
 
 def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

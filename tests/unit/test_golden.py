@@ -1,9 +1,7 @@
-"""Every golden tree comes out as it is written down, and what is shell in it is good shell."""
+"""Every golden tree comes out as it is written down."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,28 +38,6 @@ def test_every_template_is_shown_for_every_size() -> None:
 def test_large_cases_show_the_first_and_the_last_node() -> None:
     for case in CASES.glob("*/sixty-four"):
         assert {"node-0", "node-63"} <= {folder.name for folder in folders(case)}
-
-
-SHELL = sorted(path for folder in FOLDERS for path in folder.glob("*.sh"))
-
-
-@pytest.mark.parametrize("path", SHELL, ids=name)
-def test_shell_can_be_read_by_its_shell(path: Path) -> None:
-    shells = ["sh", "bash"] if path.name == "rank.sh" else ["bash"]
-    for shell in shells:
-        checked = subprocess.run([shell, "-n", path], capture_output=True, text=True)
-        assert (checked.returncode, checked.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("wrapper", [False, True], ids=["scripts", "rank.sh"])
-def test_shellcheck_has_nothing_to_say(wrapper: bool) -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not installed")
-    # rank.sh is sourced, so nothing in it names its shell; a value in it may look like something to expand.
-    options = ["--shell=sh", "--exclude=SC2016"] if wrapper else []
-    paths = [path for path in SHELL if (path.name == "rank.sh") == wrapper]
-    checked = subprocess.run(["shellcheck", "--norc", *options, *paths], capture_output=True, text=True)
-    assert checked.stdout == ""
 
 
 def test_the_reference_is_what_the_fields_say() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 
 from entrypoint import interfaces, plan
 from entrypoint.host import facts
-from entrypoint.host import interfaces as real
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
@@ -137,17 +134,3 @@ def test_a_plan_says_that_the_roll_call_decides() -> None:
         made = plan.settle(spec, here, where)
         assert (words in plan_text(spec, made).splitlines()) == said
         assert network(made.env) == {}
-
-
-def test_the_kernel_and_ip_agree() -> None:
-    try:
-        said = subprocess.run(["ip", "-json", "address"], capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no ip here")
-    expected = {
-        (link["ifname"], entry["local"])
-        for link in json.loads(said)
-        for entry in link["addr_info"]
-        if "UP" in link["flags"] and "LOOPBACK" not in link["flags"] and entry["scope"] == "global"
-    }
-    assert {(each.name, each.address) for each in real.read()} == expected

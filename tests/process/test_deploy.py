@@ -1,0 +1,77 @@
+"""The command deploy as a whole: what it writes, and what it says when it refuses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from entrypoint import cli, registry
+from entrypoint import spec as specs
+from tests.cluster import clean_environment
+
+# A flag -> a value that it takes. A new flag of the spec has to be added here, or this fails.
+FLAGS = {
+    "--name": "other", "--launcher": "torchrun", "--workdir": "/data", "--platform": "local", "--device": "cpu",
+    "--hosts": "x,y", "--node-rank": "1", "--slots": "3", "--secret-file": "key/secret", "--restarts": "2",
+    "--run-dir": "/run/job", "--log-dir": "/logs", "--ssh-port": "2222", "--timeout": "77", "--env": "A=b $c",
+}  # fmt: skip
+
+
+def variables(rendered: str) -> list[dict[str, str]]:
+    """Of every container of a rendered file, as the system that reads the file hands them over."""
+    found = []
+    for document in yaml.safe_load_all(rendered):
+        found += [service["environment"] for service in document.get("services", {}).values()]
+        if document.get("kind") == "Job":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            found.append({each["name"]: each.get("value", "") for each in container["env"]})
+    return [{name: value.replace("$$", "$") for name, value in env.items()} for env in found]
+
+
+@pytest.mark.parametrize("target", registry.names("deploy"))
+@pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)])
+def test_every_flag_reaches_the_containers_or_is_refused_by_name(
+    flag: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    spec = tmp_path / "job.yaml"
+    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
+    words = ["deploy", target, "--spec", str(spec), "--image", "image", flag, FLAGS[flag]]
+    status, said = cli.main(words), capfd.readouterr()
+    if (flag, target) in {("--node-rank", "compose"), ("--node-rank", "kubernetes"), ("--secret-file", "kubernetes")}:
+        assert (status, said.out) == (64, "")
+        assert flag in said.err
+        return
+    assert status == 0, said.err
+    if flag == "--secret-file":
+        assert yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"] == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
+        return
+    (field,) = (each for each in specs.fields() if flag in each.flags or (flag, each.path) == ("--env", "env"))
+    expected = {"--env": '{"A": "b $c"}'}.get(flag, FLAGS[flag])
+    if (flag, target) == ("--hosts", "kubernetes"):
+        expected = "job-0.job,job-1.job"  # Pods have names of their own: the flag says how many there are
+    for env in variables(said.out):
+        given = env[field.env]
+        assert (float(given) == float(expected)) if field.kind in ("number", "integer") else (given == expected)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [("2", ""), ("3", "3, 2 hosts in the spec"), ("many", "many, 2 hosts"), ("0", "0, 2 hosts")],
+)
+def test_the_number_of_nodes(
+    nodes: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    spec = tmp_path / "job.yaml"
+    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
+    status = cli.main(["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes])
+    said = capfd.readouterr()
+    assert status == (64 if message else 0)
+    assert message in said.err
+    assert ("completions: 2" in said.out) == (not message)

@@ -1,0 +1,99 @@
+"""The command that works on rank tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoint import ranktable
+from tests.unit.test_ranktable import HCCN, TABLES, read, rows
+
+
+def entrypoint(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "entrypoint", "ranktable", *args], cwd=cwd, env={"PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_check_prints_a_table(tmp_path: Path) -> None:
+    done = entrypoint(tmp_path, "check", str(TABLES / "good/v0.1-two-groups.json"), "--me", "job-ps-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "v0.1: 2 servers, 3 devices\n"
+        "rank  server        pod           device  address    own\n"
+        "0     192.168.0.25  job-ps-0      0       192.1.0.0\n"
+        "1     192.168.0.26  job-ps-1      0       192.1.0.1  *\n"
+        "2     192.168.0.25  job-worker-0  1       192.2.0.0\n"
+    )
+
+
+def test_convert_writes_a_file_or_to_stdout(tmp_path: Path) -> None:
+    source = str(TABLES / "good/v1.0-numbers.json")
+    done = entrypoint(tmp_path, "convert", source, "--to", "v0.1", "--out", "sub/jobstart_hccl.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "[entrypoint] wrote sub/jobstart_hccl.json\n"
+    assert [path.name for path in (tmp_path / "sub").iterdir()] == ["jobstart_hccl.json"]
+    back = entrypoint(tmp_path, "convert", "sub/jobstart_hccl.json")
+    assert (back.returncode, back.stderr) == (0, "")
+    assert back.stdout == ranktable.to_v1(read("good/v1.0-numbers"))
+
+
+def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
+    (tmp_path / "hccn.conf").write_text(HCCN, encoding="utf-8")
+    done = entrypoint(
+        tmp_path,
+        *("make", "--server-id", "10.0.0.2", "--hccn-conf", "hccn.conf"),
+        *("--server-id", "10.0.0.1", "--addresses", "10.1.0.1, 10.1.0.2"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(ranktable.parse(done.stdout, "")) == [
+        ["10.0.0.2", 9, "192.98.92.109"],
+        ["10.0.0.2", 10, "192.98.92.110"],
+        ["10.0.0.1", 0, "10.1.0.1"],
+        ["10.0.0.1", 1, "10.1.0.2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["check", "gone.json"], 66, "cannot read gone.json | No such file or directory | give a file that is there"),
+        (
+            ["check", "empty.json"],
+            75,
+            "rank table empty.json is not complete | it is empty"
+            " | wait until the platform has written it, or mend the file",
+        ),
+        (
+            ["convert", "bad.json"],
+            78,
+            'rank table bad.json: version is unknown | "2.0" | give a table of version 1.0 or 1.2',
+        ),
+        (
+            ["make", "--server-id", "10.0.0.1", "--server-id", "10.0.0.2", "--addresses", "10.1.0.1"],
+            64,
+            "each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others"
+            " | give them in pairs",
+        ),
+        (
+            ["make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1", "--out", "empty.json/x"],
+            73,
+            "cannot write into empty.json | File exists | give --out a writable place",
+        ),
+        (
+            [],
+            64,
+            "the following arguments are required: convert|make|check | try: entrypoint ranktable --help",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(args: list[str], status: int, message: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "bad.json").write_text('{"status": "completed", "version": "2.0"}', encoding="utf-8")
+    done = entrypoint(tmp_path, *args)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", f"[entrypoint] {message}\n")

@@ -1,0 +1,202 @@
+"""What real shells, sshd and ssh make of rendered files: they get the value, whatever it holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from entrypoint.programs import supervisor
+from entrypoint.render import quote_sh, quote_ssh, render
+from tests.unit.test_render import AWKWARD, sshd_context, values
+
+slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+SHELLS = ["sh", "bash"]
+
+
+LOCALES = ["C", "C.UTF-8"]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize("locale", LOCALES)
+@pytest.mark.parametrize("shell", SHELLS)
+@given(words=st.lists(values, min_size=1, max_size=12))
+@example(words=AWKWARD)
+@slow
+def test_shell_words(folder: Path, shell: str, locale: str, words: list[str]) -> None:
+    script = folder / "words.sh"
+    script.write_text(f"printf '%s\\0' {' '.join(map(quote_sh, words))}\n", "utf-8", "surrogateescape")
+    done = subprocess.run([shell, script], env={"LC_ALL": locale, "PATH": os.environ["PATH"]}, capture_output=True)
+    assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@given(texts=st.lists(values, min_size=1, max_size=12), arguments=st.lists(values, min_size=1, max_size=6))
+@example(texts=AWKWARD, arguments=AWKWARD)
+@slow
+def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: list[str]) -> None:
+    """The real rank.sh, sourced as run_mpi.sh does it: environment and arguments of the program are the given ones."""
+    given = {f"V.{number}": text for number, text in enumerate(texts)}
+    (folder / "rank.env").write_bytes(b"".join(os.fsencode(f"{name}={text}\0") for name, text in given.items()))
+    context = {
+        "host": "h\nexport EVIL=1\rexport EVIL=1\u2028export EVIL=1\x85export EVIL=1",
+        "supervisor": [
+            sys.executable,
+            "-I",
+            "-S",
+            supervisor.__file__,
+            "--env",
+            str(folder / "rank.env"),
+            "--cwd",
+            str(folder),
+        ],
+    }
+    wrapper = folder / "rank.sh"
+    wrapper.write_text(render("mpirun/rank.sh.j2", context), "utf-8", "surrogateescape")
+    env = {"PATH": os.environ["PATH"], "WRAPPER": str(wrapper)}
+    rank = [shell, "-c", '. "$WRAPPER"', "rank"]
+    shown = subprocess.run([*rank, "env", "-0"], env=env, capture_output=True)
+    said = subprocess.run([*rank, "printf", "%s\\0", *map(os.fsencode, arguments)], env=env, capture_output=True)
+    assert (shown.returncode, shown.stderr, said.returncode, said.stderr) == (0, b"", 0, b"")
+    got = dict(pair.split(b"=", 1) for pair in shown.stdout.split(b"\0") if pair)
+    assert b"EVIL" not in got
+    assert {name: got[name.encode()] for name in given} == {name: os.fsencode(text) for name, text in given.items()}
+    assert said.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in arguments]
+
+
+def test_without_quoting_the_same_values_are_changed(folder: Path) -> None:
+    """The negative control of the two above."""
+    script = folder / "bare.sh"
+    script.write_text("printf '%s\\0' $HOME a  b\n")
+    done = subprocess.run(["sh", script], env={"HOME": "/h"}, capture_output=True)
+    assert done.stdout.split(b"\0")[:-1] != [b"$HOME", b"a  b"]
+
+
+@given(text=values)
+@example(text="x\nexport EVIL=1")
+@slow
+def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
+    """What a person may put into these two comes out as one word of the launcher's line."""
+    context = {
+        "origin": text, "hosts": ["m", text], "slots": 1, "slots_of": [1, 2], "job": text, "port": 1, "node_addr": True,
+        "reserved": {}, "rdzv_backend": "c10d", "rdzv_timeout": 1, "max_restarts": 0, "torch_version": "2.13",
+        "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None,
+    }  # fmt: skip
+    recorder = folder / "recorder"
+    recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    recorder.chmod(0o700)
+    env = {"PATH": os.environ["PATH"], "NODE_RANK": "1", "PYTHON": str(recorder), "HOSTNAME": "h", "LOG_DIR": "/l"}
+    word = os.fsencode(text)
+    for name, wanted in (("torchrun", [b"--rdzv_id=" + word, b"--local_addr=" + word, word]), ("torchlaunch", [word])):
+        script = folder / f"{name}.sh"
+        script.write_text(render(f"{name}/{name}.sh.j2", context), "utf-8", "surrogateescape")
+        done = subprocess.run(["bash", script, "train.py"], env=env, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        # An empty address is none.
+        assert set(wanted) - {b"--local_addr="} <= set(done.stdout.split(b"\0"))
+
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+one_line = values.filter(lambda text: not set(text) & set("\n\r"))
+
+
+@pytest.fixture
+def sshd(folder: Path) -> str:
+    if SSHD is None:
+        pytest.skip("there is no sshd on this machine")
+    if os.getuid() == 0:  # sshd run by root insists on it
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    (folder / "host_key").write_bytes(key)
+    (folder / "host_key").chmod(0o600)
+    return SSHD
+
+
+def sshd_reads(sshd: str, folder: Path, **more: Any) -> dict[str, bytes]:
+    """What sshd makes of the rendered sshd_config: keyword -> value, as `sshd -T` prints them."""
+    config = folder / "sshd_config"
+    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, **more)), "utf-8", "surrogateescape")
+    done = subprocess.run([sshd, "-T", "-f", config], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    pairs = [line.split(b" ", 1) for line in done.stdout.split(b"\n") if b" " in line]
+    return {pair[0].decode(): pair[1] for pair in pairs}
+
+
+def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
+    config = folder / "sshd_config"
+    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, listen="127.0.0.9")))
+    done = subprocess.run([sshd, "-t", "-f", config], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    read = sshd_reads(sshd, folder, listen="127.0.0.9")
+    wanted = {
+        "port": "36666", "listenaddress": "127.0.0.9:36666", "hostkey": f"{folder}/host_key", "allowusers": "ma-user",
+        "authorizedkeysfile": f"{folder}/authorized_keys", "permitrootlogin": "no", "passwordauthentication": "no",
+        "kbdinteractiveauthentication": "no", "pubkeyauthentication": "yes", "authenticationmethods": "publickey",
+        "usepam": "no", "permittty": "no", "disableforwarding": "yes", "maxstartups": "64:30:64", "setenv": "A=b",
+        "clientaliveinterval": "5", "clientalivecountmax": "4", "permituserenvironment": "no", "pidfile": "none",
+    }  # fmt: skip
+    assert {name: read[name].decode() for name in wanted} == wanted
+    assert sshd_reads(sshd, folder, user="root")["permitrootlogin"] == b"without-password"
+
+
+@given(text=one_line)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_sshd_reads_values_back(sshd: str, folder: Path, text: str) -> None:
+    assert sshd_reads(sshd, folder, session_env={"V": text})["setenv"] == os.fsencode(f"V={text}")
+
+
+@given(text=one_line)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_ssh_reads_values_back(folder: Path, text: str) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("there is no ssh on this machine")
+    config = folder / "ssh_config"
+    config.write_text(f"Host *\n  SetEnv {quote_ssh('V=' + text)}\n", "utf-8", "surrogateescape")
+    done = subprocess.run(["ssh", "-TG", "-F", config, "somewhere"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.fsencode(f"setenv V={text}") in done.stdout.split(b"\n")
+
+
+def test_ssh_takes_the_rendered_file(folder: Path) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("there is no ssh on this machine")
+    config = folder / "ssh_config"
+    peers = [{"host": "node-1", "address": "10.0.0.1", "port": 2222}]
+    peers += [{"host": "node-10", "address": "10.0.0.10", "port": 2223}]
+    context = {"origin": "x", "peers": peers, "user": "u", "port": 2222, "run_dir": "/run/a b", "alive_interval": 5}
+    config.write_text(render("mpirun/ssh_config.j2", context))
+    done = subprocess.run(["ssh", "-TG", "-F", config, "node-1"], capture_output=True, text=True)
+    wanted = {
+        *("hostname 10.0.0.1", "hostkeyalias node-1", "port 2222", "user u", "identityfile /run/a b/client_key"),
+        *("userknownhostsfile /run/a b/known_hosts", "stricthostkeychecking true", "batchmode yes"),
+    }
+    assert done.stderr == ""
+    assert wanted <= set(done.stdout.splitlines())
+    other = subprocess.run(["ssh", "-TG", "-F", config, "node-10"], capture_output=True, text=True)
+    assert "port 2223" in other.stdout.splitlines()
+
+
+def test_a_comment_cannot_leave_its_line(sshd: str, folder: Path) -> None:
+    read = sshd_reads(sshd, folder, host="x\nPort 22\r\nPort 22\u2028Port 22", origin="y\nPort 22")
+    assert read["port"] == b"36666"
