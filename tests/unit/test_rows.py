@@ -1,4 +1,4 @@
-"""The table of engines: its tests are there, and what they look at would notice a job that went wrong."""
+"""The tables of tests: those named are there, and what the engines' look at would notice a job that went wrong."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ def test_every_row_names_a_test_of_its_own() -> None:
         file, _, name = row.test.partition("::")
         function = re.escape(name.partition("[")[0])
         assert re.search(rf"^def {function}\(", (TREE / file).read_text(), re.M), row.test
+
+
+def gone(text: str) -> list[str]:
+    """Tests that the text names and that are not there."""
+    named = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", text)
+    assert named
+    return [name for file, name in named if f"def {name}(" not in (TREE / "tests" / file).read_text()]
+
+
+def test_every_promise_names_a_test_that_is_there() -> None:
+    table = (TREE / "tests/README.md").read_text()
+    assert gone(table) == []
+    assert gone(table.replace("::test_precedence", "::test_preference")) == ["test_preference"]  # the control
 
 
 def test_every_example_that_trains_is_in_a_row() -> None:
