@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             signals = Signals(say)
             signals.watch()  # before anything slow
             from entrypoint.host import process
-            from entrypoint.run.execute import execute
+            from entrypoint.run import execute
 
             spec, facts = _given(args)
             topology = locate(spec, facts)

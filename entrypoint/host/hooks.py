@@ -11,6 +11,7 @@ from pathlib import Path
 from entrypoint.host import process
 from entrypoint.host.progress import Say
 from entrypoint.host.signals import Signals
+from entrypoint.job.analysis import ended
 from entrypoint.model import Outcome
 
 FOLDER = Path("/etc/entrypoint/start.d")
@@ -57,7 +58,7 @@ async def run(
             return process.cannot_start(argv, error)
         status = process.exit_status(await _ended(started, stop, hurry, grace))
         if status != 0 and not signals.stopped:
-            return Outcome(status, process.ended(f"start hook {hook.name}", status), program=True)
+            return Outcome(status, ended(f"start hook {hook.name}", status), program=True)
     return None
 
 

@@ -31,15 +31,6 @@ def exit_status(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def ended(what: str, status: int, why: str = "") -> str:
-    """How something ended, in words."""
-    because = f", {why}" if why else ""
-    if status > 128 and status - 128 in set(signal.valid_signals()):
-        with contextlib.suppress(ValueError):
-            return f"{what} was ended by {signal.Signals(status - 128).name} ({status}){because}"
-    return f"{what} exited with {status}{because}"
-
-
 def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
     missing = isinstance(error, FileNotFoundError)

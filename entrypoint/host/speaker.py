@@ -14,8 +14,8 @@ from collections import deque
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError
+from entrypoint.job.analysis import count
 from entrypoint.secret import scrubbed
-from entrypoint.verdict import count
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a line may take before nobody waits for it any more

@@ -13,6 +13,7 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.host.files import RunDir, explained
+from entrypoint.job import messages
 from entrypoint.session import codec, relay
 
 
@@ -22,9 +23,9 @@ class Endpoint:
 
     def __init__(
         self,
-        on_message: Callable[[codec.Message], None],
+        on_message: Callable[[Any], None],
         on_lost: Callable[[str], None],
-        may_replace: Callable[[codec.Message], bool],
+        may_replace: Callable[[Any], bool],
     ) -> None:
         self._on_message, self._on_lost, self._may_replace = on_message, on_lost, may_replace
         self._writer: asyncio.StreamWriter | None = None
@@ -41,7 +42,7 @@ class Endpoint:
         run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        intake = codec.Intake(codec.FROM_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
+        intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
         why, taken = "its session ended", False
         # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
         with contextlib.suppress(asyncio.CancelledError):
@@ -49,20 +50,20 @@ class Endpoint:
                 async for data in _all_data(reader, writer):
                     for message in intake.feed(data, time.monotonic()):
                         if not taken and not self._take(writer, message):
-                            writer.write(codec.pack("busy"))
+                            writer.write(codec.pack(messages.Busy()))
                             writer.close()
                             return
                         taken = True
                         if self._writer is writer:
                             self._on_message(message)
-            except codec.Invalid as error:
+            except messages.Invalid as error:
                 why = f"it says what no leader does: {error}"
         if self._writer is writer:
             self._writer = None
             self._on_lost(why)
         writer.close()
 
-    def _take(self, writer: asyncio.StreamWriter, first: codec.Message) -> bool:
+    def _take(self, writer: asyncio.StreamWriter, first: Any) -> bool:
         """Whether this session is ours from now on."""
         if self._writer is not None:
             if not self._may_replace(first):
@@ -71,11 +72,11 @@ class Endpoint:
         self._writer = writer
         return True
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send(self, message: Any) -> None:
         """Say something to the leader; without a session there is nobody to tell."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
-                self._writer.write(codec.pack(kind, **fields))
+                self._writer.write(codec.pack(message))
 
     @property
     def connected(self) -> bool:

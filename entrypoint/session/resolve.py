@@ -16,9 +16,6 @@ Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 
 _SLOW = 0.25  # seconds after which a question to a name server is asked once more
 
-# glibc would wait 5 s for each of two answers (resolv.conf(5)); our environment only, programs get the container's own.
-os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
-
 
 def addresses(host: str, port: int | None) -> list[Address]:
     """Every address of the host, of either family, in the system's order of preference.
@@ -45,6 +42,8 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     An engine's name server passes a name it does not know yet on to a server that may never answer, so a question that
     takes long is asked again beside the first: a container that has started meanwhile is found at once.
     """
+    # glibc would wait 5 s for each of two answers (resolv.conf(5)); our environment only, programs get the container's.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     begun = time.monotonic()
     most = min(12, max(1, 256 // peers))  # questions under way at a time
     asked: set[asyncio.Task[list[Address]]] = set()

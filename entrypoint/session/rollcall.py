@@ -12,16 +12,19 @@ import io
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import paramiko
 
-from entrypoint.errors import ConfigError, RefusedError, UnavailableError
+from entrypoint.errors import ConfigError
 from entrypoint.host.keys import Keys
-from entrypoint.host.progress import Say, Waiting
-from entrypoint.model import Interface, Members, Node, NodeReport, Outcome
+from entrypoint.host.progress import Say
+from entrypoint.job import events, messages
+from entrypoint.job.messages import Invalid, one_line
+from entrypoint.model import Interface, Node, NodeReport, Outcome
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, in_thread, pause, resolve
 from entrypoint.session.session import WORDS, Session
@@ -29,8 +32,6 @@ from entrypoint.session.session import WORDS, Session
 _TRY = 5.0  # seconds for one step of one attempt
 _ATTEMPT = 15.0  # seconds for all its steps: a peer that freezes between two may be replaced by one that answers
 _HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
-_HEAR_ALL = 2.0  # seconds for the others, once one node cannot be of this job: to name all such, and to tell the rest
-_SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
@@ -61,110 +62,78 @@ class _Attempt:
 
 
 class RollCall:
-    """Calls every worker until all have answered, and keeps the sessions."""
+    """Calls the workers that it is told to call, and keeps their sessions. What it sees is told as events."""
 
     def __init__(
         self,
         nodes: tuple[Node, ...],
         user: str,
         keys: Keys,
-        question: Callable[[Node, str], bytes],
-        on_message: Callable[[Session, codec.Message], None],
-        waiting: Waiting,
+        question: Callable[[Node, str], Any],
+        tell: Callable[[Any], None],
         say: Say,
+        background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _known(keys.known_hosts)
-        self._question, self._on_message, self._waiting, self._say = question, on_message, waiting, say
+        self._question, self._tell, self._say, self._background = question, tell, say, background
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
-        self.sessions: dict[int, Session] = {}
-        self._wrong: dict[str, ConfigError] = {}  # host -> why it cannot be of this job
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # all are there, or one can't be
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._begun: dict[int, float] = {}  # node -> when it was called first, or has answered last
+        self._sessions: dict[int, Session] = {}
 
-    async def gather(self, own: NodeReport, limit: float) -> Members:
-        """Everyone's answer, in rank order, once all are there.
+    def call(self, node: Node) -> None:
+        """Call it until it answers."""
+        self._calls[node.rank] = self._background(self._keep_calling(node))
 
-        Raises UnavailableError at the deadline, with every missing peer and what was seen of each; RefusedError when a
-        peer has another key; ConfigError when one cannot be of this job.
-        """
-        for node in self._nodes:
-            self._waiting.update(node.host, "not reached yet")
-        callers = [asyncio.create_task(self._keep_calling(node)) for node in self._nodes]
-        try:
-            await asyncio.wait_for(self._done, limit)
-        except asyncio.TimeoutError:
-            raise self._unavailable(limit) from None
-        finally:
-            for caller in callers:
-                caller.cancel()
-        answers = {rank: session.report for rank, session in self.sessions.items()}
-        return Members(tuple(answer for _, answer in sorted({own.rank: own, **answers}.items())))
+    def stop(self) -> None:
+        """Call nobody any more."""
+        for call in self._calls.values():
+            call.cancel()
 
-    def _unavailable(self, limit: float) -> UnavailableError:
-        missing = self._waiting.missing()
-        seen = _named(missing)
-        what = f"{len(missing)} of {len(self._nodes)} peers did not answer within {limit:.0f}s"
-        return UnavailableError(what, seen, "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds")
+    def send(self, rank: int, message: Any) -> None:
+        """Say something to a worker that has answered."""
+        if rank in self._sessions:
+            self._sessions[rank].send(message)
+
+    def close(self, rank: int) -> None:
+        """End a worker's session."""
+        if rank in self._sessions:
+            self._sessions.pop(rank).close()
 
     async def _keep_calling(self, node: Node) -> None:
-        """Have a session with the node; when it ends before the roll call is complete, have another."""
-        begun, refused_since = time.monotonic(), None
+        name = node.address or node.host
+        if node.rank in self._begun:  # it has answered before
+            await self._pause(node)
+        self._begun.setdefault(node.rank, time.monotonic())
         while True:
             try:
-                update = partial(self._waiting.update, node.host)
-                found = await resolve(node.address or node.host, node.ssh_port, update, len(self._nodes))
+                found = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
                 async with self._handshakes:
                     session = await self._login(node, found)
             except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
-                self._waiting.update(node.host, codec.one_line(str(error) or type(error).__name__))
-                now = time.monotonic()
-                refused = isinstance(error, Unready) and error.refused
-                refused_since = (refused_since or now) if refused else None
-                if refused_since is not None and now - refused_since > _SURE:
-                    # With whoever else is missing, each with what was seen of it.
-                    others = {host: state for host, state in self._waiting.missing().items() if host != node.host}
-                    also = f"; also missing: {_named(others)}" if others else ""
-                    what, do = f"{node.host} is not of this job", "give all nodes the same secret and job name"
-                    self._fail(RefusedError(what, f"{error}{also}", do))
-                    return
-                # A peer's coming up sends no event over the network; it can only be asked again.
-                await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
+                why = one_line(str(error) or type(error).__name__)
+                self._tell(events.Unreached(node.rank, why, isinstance(error, Unready) and error.refused))
+                await self._pause(node)
             except ConfigError as error:
-                self._wrong[node.host] = error
-                self._waiting.update(node.host, "")
-                asyncio.get_running_loop().call_later(_HEAR_ALL, self._disagree)
-                self._look()
+                self._tell(events.Disagreed(node.rank, error.what, error.seen, error.do))
                 return
             else:
-                begun, refused_since = time.monotonic(), None
-                self.sessions[node.rank] = session
-                self._waiting.update(node.host, "")
-                self._look()
-                session.listen(self._on_message, self._say)
-                await session.lost.wait()
-                if not self._done.done():
-                    session.close()
-                    del self.sessions[node.rank]
-                    self._waiting.update(node.host, session.why or "answered, then went away")
-                    await asyncio.wait({self._done}, timeout=pause(begun, len(self._nodes)))
+                self._begun[node.rank] = time.monotonic()
+                self._sessions[node.rank] = session
+                self._tell(events.Answered(node.rank, session.report, session.local))
+                session.listen(self._tell, self._say)
+                return
 
-    def _look(self) -> None:
-        """Whether all have answered, well or not."""
-        if self._wrong and len(self.sessions) + len(self._wrong) == len(self._nodes):
-            self._disagree()
-        elif len(self.sessions) == len(self._nodes) and not self._done.done():
-            self._done.set_result(None)
+    def _miss(self, node: Node, why: str) -> None:
+        if why:
+            self._tell(events.Unreached(node.rank, why))
 
-    def _disagree(self) -> None:
-        """Give up, with every node that cannot be of this job. Those that have answered are told by their sessions."""
-        errors, missing = list(self._wrong.values()), self._waiting.missing()
-        seen = "; ".join(error.seen for error in errors) + (f"; also missing: {_named(missing)}" if missing else "")
-        self._fail(ConfigError("; ".join(error.what for error in errors), seen, errors[0].do))
-
-    def _fail(self, error: Exception) -> None:
-        if not self._done.done():
-            self._done.set_exception(error)
+    async def _pause(self, node: Node) -> None:
+        """A peer's coming up sends no event over the network; it can only be asked again."""
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await asyncio.wait({never}, timeout=pause(self._begun[node.rank], len(self._nodes)))
 
     async def _login(self, node: Node, found: list[Address]) -> Session:
         """One attempt, within its deadline. Whatever goes wrong in it is an attempt that failed, by name."""
@@ -206,24 +175,24 @@ class RollCall:
             channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
             attempt.step = f"the answer of {address}"
             sent = time.time()
-            channel.sendall(self._question(node, address))
-            intake = codec.Intake(codec.FROM_WORKER, codec.TO_LEADER, time.monotonic())
+            channel.sendall(codec.pack(self._question(node, address)))
+            intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
             answer, early = _first_answer(channel, intake, address)
             middle = (sent + time.time()) / 2
             client.set_keepalive(10)
-            if answer["kind"] == "refuse":
-                raise ConfigError(f"{node.host}: {answer['what']}", answer["seen"], answer["do"])
+            if isinstance(answer, messages.Refuse):
+                raise ConfigError(f"{node.host}: {answer.what}", answer.seen, answer.do)
             report = NodeReport(
                 node.rank,
-                answer["slots"],
-                answer["toolkit"],
-                answer["mpi"],
+                answer.slots,
+                answer.toolkit,
+                answer.mpi,
                 address,
-                answer["clock"] - middle,
-                Outcome(*answer["broken"]) if answer["broken"] else None,
-                Interface(*answer["interface"]) if answer["interface"] else None,
-                tuple(answer["interfaces"]),
-                answer["attempt"],
+                answer.clock - middle,
+                Outcome(*answer.broken) if answer.broken else None,
+                Interface(*answer.interface) if answer.interface else None,
+                answer.interfaces,
+                answer.attempt,
             )
             local = connection.getsockname()[0]
             return Session(node, client, channel, report, intake, early, local)
@@ -248,7 +217,7 @@ def _known(text: str) -> paramiko.HostKeys:
         except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
             good = False
         if not good:
-            seen = f"line {number}: {codec.one_line(line.strip(), 80)}"
+            seen = f"line {number}: {one_line(line.strip(), 80)}"
             raise ConfigError("ssh.known_hosts cannot be read", seen, "make each line: HOST ssh-ed25519 KEY")
         if entry and entry.key:
             for name in entry.hostnames:
@@ -256,26 +225,22 @@ def _known(text: str) -> paramiko.HostKeys:
     return hosts
 
 
-def _named(missing: Mapping[str, str]) -> str:
-    return ", ".join(f"{host} ({state})" for host, state in missing.items())
-
-
 def _first_answer(
     channel: paramiko.Channel, intake: codec.Intake, address: str
-) -> tuple[codec.Message, list[codec.Message]]:
+) -> tuple[messages.Facts | messages.Refuse, list[Any]]:
     """The answer to our question, and what has come after it."""
     while True:
         data = channel.recv(65536)
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
-            words = codec.one_line(said.decode(errors="replace").strip(), WORDS)
+            words = one_line(said.decode(errors="replace").strip(), WORDS)
             raise Unready(f"no attendant at {address}{': ' + words if words else ''}")
-        messages = intake.feed(data, time.monotonic())
-        for number, message in enumerate(messages, start=1):
-            if message["kind"] == "busy":
+        heard = intake.feed(data, time.monotonic())
+        for number, message in enumerate(heard, start=1):
+            if isinstance(message, messages.Busy):
                 raise Unready("another leader has it")
-            if message["kind"] in ("facts", "refuse"):
-                return message, messages[number:]
+            if isinstance(message, (messages.Facts, messages.Refuse)):
+                return message, heard[number:]
 
 
 def _connect(found: list[Address]) -> socket.socket:
@@ -303,11 +268,11 @@ def _explained(error: BaseException, address: str) -> BaseException:
     """What went wrong in an attempt, for people."""
     if isinstance(error, (Unready, ConfigError)):
         return error
-    words = codec.one_line(str(error) or type(error).__name__)
+    words = one_line(str(error) or type(error).__name__)
     # paramiko calls a login that took too long, or was cut off, one that failed; only this one is sshd's own word.
     if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
         return Unready(f"our key is refused by {address}", refused=True)
-    if isinstance(error, codec.Invalid):
+    if isinstance(error, Invalid):
         return Unready(f"{address} says what no node of this job does: {words}")
     if isinstance(error, paramiko.SSHException):
         return Unready(f"no ssh login at {address}: {words}")

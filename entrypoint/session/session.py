@@ -12,6 +12,8 @@ from typing import Any
 import paramiko
 
 from entrypoint.host.progress import Say
+from entrypoint.job import events
+from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 
@@ -20,7 +22,7 @@ _TURN = 256 * 1024  # bytes read of one session before the others, and signals, 
 
 
 class Session:
-    """One worker that answered. Messages that arrive go to `on_message`; its end to `lost`, with `why` where known."""
+    """One worker that answered. What arrives of it is told as events, its end as well."""
 
     def __init__(
         self,
@@ -29,53 +31,54 @@ class Session:
         channel: paramiko.Channel,
         report: NodeReport,
         intake: codec.Intake,
-        early: list[codec.Message],
+        early: list[Any],
         local: str,
     ) -> None:
         self.node, self.report = node, report
         self.local = local  # this node's address in it
-        self.heard = time.monotonic()
-        self.why = ""
-        self.lost = asyncio.Event()
         self._client, self._channel, self._intake, self._early = client, channel, intake, early
         self._fd = channel.fileno()
         self._shown = False  # what its stderr said
-        self._closed = False
+        self._listens = self._closed = False
 
-    def listen(self, on_message: Callable[[Session, codec.Message], None], say: Say) -> None:
+    def listen(self, tell: Callable[[Any], None], say: Say) -> None:
         """Begin to pass on what the worker says. Call it in the event loop."""
-        self._on_message, self._say = on_message, say
+        self._tell, self._say = tell, say
         self._channel.settimeout(0.0)  # a peer that takes nothing must not hold up the others
+        self._listens = True
         asyncio.get_running_loop().add_reader(self._fd, self._read)
         for message in self._early:
-            on_message(self, message)
+            tell(events.Heard(self.node.rank, message))
 
     def _read(self) -> None:
         left = _TURN
-        while left > 0 and not self.lost.is_set():
-            size, messages = self._take()
-            for message in messages:
-                self._on_message(self, message)
+        while left > 0 and self._listens:
+            size = self._take()
             if size == 0:
                 break
             left -= size
         if (self._channel.eof_received or self._channel.closed) and not self._channel.recv_ready():
             self.close()
 
-    def _take(self) -> tuple[int, list[codec.Message]]:
-        """Some of what has arrived: its bytes, and the messages in them. Ends the session where they are none."""
+    def _take(self) -> int:
+        """Pass on some of what has arrived; returns its bytes. Ends the session where it is no message."""
         try:
             size = self._take_words()
             if not self._channel.recv_ready():
-                return size, []
+                return size
             data = self._channel.recv(65536)
-            self.heard = time.monotonic()
-            return size + len(data), self._intake.feed(data, self.heard)
-        except codec.Invalid as error:
+            messages = self._intake.feed(data, time.monotonic())
+        except Invalid as error:
             self.close(f"it says what no node of this job does: {error}")
+            return 0
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close(f"its session broke: {error or type(error).__name__}")
-        return 0, []
+            return 0
+        for message in messages:
+            self._tell(events.Heard(self.node.rank, message))
+        if not messages:
+            self._tell(events.Alive(self.node.rank))
+        return size + len(data)
 
     def _take_words(self) -> int:
         """What a session says beside its messages, such as a shell's warning: read, and shown once."""
@@ -83,31 +86,27 @@ class Session:
             return 0
         data = self._channel.recv_stderr(65536)
         self._intake.count(len(data), time.monotonic())
-        words = codec.one_line(data.decode(errors="replace").strip(), WORDS)
+        words = one_line(data.decode(errors="replace").strip(), WORDS)
         if words and not self._shown:
             self._shown = True
             self._say(f"{self.node.host}'s session says: {words}")
         return len(data)
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send(self, message: Any) -> None:
         """Say something to the worker; a session that is gone is found by its end, not here."""
         try:
-            self._channel.sendall(codec.pack(kind, **fields))
+            self._channel.sendall(codec.pack(message))
         except TimeoutError:
             self.close("it takes nothing any more")
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
-    def give_up(self, why: str = "") -> None:
-        """It is lost. What is said to it all the same lies in its socket, should it wake."""
-        if not self.lost.is_set():
-            self.why = why
-            self.lost.set()
-            asyncio.get_running_loop().remove_reader(self._fd)
-
     def close(self, why: str = "") -> None:
         """End the session; `why`, where it is more than that it ended."""
-        self.give_up(why)
+        if self._listens:
+            self._listens = False
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._tell(events.Lost(self.node.rank, why))
         if not self._closed:
             self._closed = True
             # Closing joins paramiko's thread, which may be waiting for a dead peer.

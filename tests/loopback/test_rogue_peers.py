@@ -86,7 +86,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
             "node-1 is lost: it says what no node of",
         ),
         ("say('facts', **facts)\nwhile True: os.write(1, b'x' * 65536)", 75, "a line of more than 1048576 bytes"),
-        ("say('facts', **facts)\nwhile True: say('pong', quiet=1.0, number=0)", 143, "SIGTERM"),
+        ("say('facts', **facts)\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),
     ],
     ids=["broken-0", "failed-256", "endless", "flood", "forged"],

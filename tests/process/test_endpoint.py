@@ -8,28 +8,29 @@ import tempfile
 from pathlib import Path
 
 from entrypoint.host.files import RunDir
+from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
 
 
 def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
-    heard: list[str] = []
+    heard: list[object] = []
 
     async def leaves_with_a_result(run_dir: RunDir) -> None:
         lost, first = asyncio.Event(), asyncio.Event()
 
-        def on_message(message: codec.Message) -> None:
-            heard.append(message["kind"])
+        def on_message(message: object) -> None:
+            heard.append(message)
             first.set()
 
         endpoint = Endpoint(on_message, lambda why: lost.set(), lambda first: True)
         await endpoint.open(run_dir)
         with socket.socket(socket.AF_UNIX) as leader:
             leader.connect(str(run_dir.path / "attend.sock"))
-            leader.sendall(codec.pack("start", attempt=1))
+            leader.sendall(codec.pack(messages.Start(1)))
             await asyncio.wait_for(first.wait(), 5)
-            leader.sendall(codec.pack("release", status=0, reason="", program=False, again=False))
-        endpoint.send("stopped")  # nobody is there any more, and the result is not read yet
+            leader.sendall(codec.pack(messages.Release(0, "", False, False)))
+        endpoint.send(messages.Stopped())  # nobody is there any more, and the result is not read yet
         await asyncio.wait_for(lost.wait(), 5)
         endpoint.close()
 
@@ -37,4 +38,4 @@ def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
         run_dir = RunDir(str(Path(folder) / "run"))
         asyncio.run(leaves_with_a_result(run_dir))
         run_dir.close()
-    assert heard == ["start", "release"]
+    assert heard == [messages.Start(1), messages.Release(0, "", False, False)]

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan, registry
+from entrypoint import plan, registry, run
 from entrypoint.host import checks
 from entrypoint.host.signals import Signals
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
-from entrypoint.run import execute
 from entrypoint.spec import JobSpec, load
 
 SECRET = secrets.token_hex(32)
@@ -53,10 +52,10 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
         assert env.items() >= {var.name: var.value for var in (*planned.env, *planned.launch.programs[0].env)}.items()
         return Outcome(0, "")
 
-    monkeypatch.setattr(execute, "_boot", boot)
-    monkeypatch.setattr(execute.process, "replace", become)
+    monkeypatch.setattr(run, "_boot", boot)
+    monkeypatch.setattr(run.process, "replace", become)
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
-    execute.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+    run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
     without = "required" if launcher == "mpirun" else "none"

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
 from entrypoint.host.keys import Keys
-from entrypoint.host.progress import Waiting
-from entrypoint.model import Members, Node, NodeReport
+from entrypoint.job import events, messages
+from entrypoint.model import Node, NodeReport
 from entrypoint.session import resolve, rollcall
 
 
@@ -106,24 +106,29 @@ def states() -> list[str]:
     return []
 
 
-def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> Members:
-    """The members of a leader that calls this peer; `states` gets what it was said to miss, one after the other."""
+def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> NodeReport:
+    """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
     keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
+    node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
+    hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
 
-    async def run() -> Members:
-        waiting = Waiting(lambda words: None, limit)
-        update = waiting.update
-        waiting.update = lambda host, state: (states.append(state), update(host, state))[1]  # type: ignore[method-assign]
-        calls = rollcall.RollCall(
-            (Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port),), "user", keys,
-            lambda node, address: b"{}\n", lambda session, message: None, waiting, lambda words: None,
-        )  # fmt: skip
+    async def run() -> NodeReport:
+        answer: asyncio.Future[NodeReport] = asyncio.get_running_loop().create_future()
+
+        def tell(event: object) -> None:
+            if isinstance(event, events.Unreached):
+                states.append(f"refused: {event.why}" if event.refused else event.why)
+            elif isinstance(event, events.Answered):
+                answer.set_result(event.report)
+
+        ask = lambda node, address: hello  # noqa: E731
+        calls = rollcall.RollCall((node,), "user", keys, ask, tell, lambda words: None, asyncio.create_task)
+        calls.call(node)
         try:
-            return await calls.gather(NodeReport(0, 1, __version__), limit)
+            return await asyncio.wait_for(answer, limit)
         finally:
-            waiting.close()
-            for session in calls.sessions.values():
-                session.close()
+            calls.stop()
+            calls.close(1)
 
     return asyncio.run(run())
 
@@ -148,7 +153,7 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
 ) -> None:
     peer = Peer(step)
     try:
-        assert [each.rank for each in call(peer, states).reports] == [0, 1]
+        assert call(peer, states).rank == 1
     finally:
         peer.close()
     assert peer.callers == 2
@@ -157,13 +162,13 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
 
 def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollcall, "_TRY", 0.3)
-    monkeypatch.setattr(rollcall, "_SURE", 0.0)
     peer = Peer("login", freezes=3)
     try:
-        assert len(call(peer, states).reports) == 2
+        assert call(peer, states).rank == 1
     finally:
         peer.close()
     assert any("Authentication timeout" in state for state in states), states
+    assert not any(state.startswith("refused") for state in states), states
 
 
 def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +183,7 @@ def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatc
     peer = Peer("")
     try:
         monkeypatch.setattr(threading.Thread, "start", start)
-        assert len(call(peer, states).reports) == 2
+        assert call(peer, states).rank == 1
     finally:
         monkeypatch.setattr(threading.Thread, "start", real)
         peer.close()
@@ -200,7 +205,7 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     monkeypatch.setattr(rollcall, "_connect", connect)
     peer = Peer("")
     try:
-        assert len(call(peer, states).reports) == 2
+        assert call(peer, states).rank == 1
     finally:
         peer.close()
     assert dead[0].fileno() == -1, "left open"
@@ -223,6 +228,6 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: lis
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
         assert str(caught.value) == f"ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
-        assert len(call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").reports) == 2
+        assert call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank == 1
     finally:
         peer.close()

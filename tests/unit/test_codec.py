@@ -7,18 +7,27 @@ from typing import Any
 
 import pytest
 
-from entrypoint.session.codec import FROM_LEADER, FROM_WORKER, TO_LEADER, Intake, Invalid, one_line, pack, unpack
+from entrypoint.job import messages
+from entrypoint.job.messages import Invalid, one_line
+from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "broken": None}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
-RANK: dict[str, Any] = {"event": "end", "rank": 3, "value": 7, "tail": ["a", "b"], "why": ""}
+RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
 HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
+PONG = pack(messages.Pong(1.0, 0))
 HELLO |= {"lease": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
 
-def worker(kind: str, **fields: Any) -> dict[str, Any]:
-    return unpack(json.dumps({"kind": kind, **fields}).encode(), FROM_WORKER)
+def line(kind: str, **fields: Any) -> bytes:
+    """A message as it comes over the network, good or not."""
+    return json.dumps({"kind": kind, **fields}).encode()
+
+
+def worker(kind: str, **fields: Any) -> Any:
+    """What is understood of it, as it would be passed on."""
+    return json.loads(pack(unpack(line(kind, **fields), BY_WORKER)))
 
 
 @pytest.mark.parametrize(
@@ -26,11 +35,11 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
     [
         ("facts", FACTS),
         ("facts", {**FACTS, "broken": [73, "disk full", False], "clock": 0, "interface": None}),
-        ("rank", RANK),
-        ("rank", {**RANK, "event": "start", "value": 4_000_000, "tail": []}),
+        ("rank_end", RANK),
+        ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
         ("failed", {"status": 143, "reason": "SIGTERM", "program": False, "stop": True}),
-        ("pong", {"quiet": 0.25, "number": 0}),
+        ("pong", {"idle": 0.25, "number": 0}),
         ("refuse", {"what": "a", "seen": "b", "do": "c"}),
         ("stopped", {}),
         ("hurry", {}),
@@ -40,13 +49,12 @@ def worker(kind: str, **fields: Any) -> dict[str, Any]:
 )
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
     assert worker(kind, **fields) == {"kind": kind, **fields}
-    assert unpack(pack(kind, **fields), FROM_WORKER) == {"kind": kind, **fields}
 
 
 def test_what_a_leader_says_arrives_byte_for_byte() -> None:
-    assert unpack(pack("hello", **HELLO), FROM_LEADER, "1.2") == {"kind": "hello", **HELLO}
+    assert json.loads(pack(unpack(line("hello", **HELLO), BY_LEADER, "1.2"))) == {"kind": "hello", **HELLO}
     release = {"status": 0, "reason": "", "program": True, "again": False}
-    assert unpack(pack("release", **release), FROM_LEADER) == {"kind": "release", **release}
+    assert unpack(line("release", **release), BY_LEADER) == messages.Release(0, "", True, False)
 
 
 @pytest.mark.parametrize(
@@ -68,21 +76,22 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("failed", {"status": 1}, "failed without reason"),
         ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
         ("ended", {**ENDED, "last": 1}, "neither true nor false"),
-        ("rank", {**RANK, "value": 256}, "rank, value: not a whole number from 0 to 255: 256"),
-        ("rank", {**RANK, "rank": -1}, "rank, rank: not a whole number"),
-        ("rank", {**RANK, "rank": 10**23}, "rank, rank: not a whole number"),
-        ("rank", {**RANK, "event": ["end"]}, "none of start, end"),
-        ("rank", {**RANK, "tail": "no list"}, "not a list of at most 20"),
-        ("rank", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
-        ("rank", {**RANK, "tail": [["x"]]}, "not a text"),
+        ("rank_end", {**RANK, "status": 256}, "rank_end, status: not a whole number from 0 to 255: 256"),
+        ("rank_end", {**RANK, "rank": -1}, "rank_end, rank: not a whole number"),
+        ("rank_end", {**RANK, "rank": 10**23}, "rank_end, rank: not a whole number"),
+        ("rank_end", {**RANK, "tail": "no list"}, "not a list of at most 20"),
+        ("rank_end", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
+        ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
+        ("rank_start", {"rank": 3, "pid": -1}, "rank_start, pid: not a whole number"),
+        ("signal", {"name": ["SIGUSR1"]}, "signal, name: none of SIGUSR1, SIGUSR2"),
         ("facts", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "facts, interface: no name or address"),
         ("facts", {**FACTS, "interface": ["eth0"]}, "facts, interface: neither null nor a name"),
         ("facts", {**FACTS, "slots": 0}, "facts, slots"),
         ("facts", {**FACTS, "slots": 10**23}, "facts, slots"),
         ("facts", {**FACTS, "slots": "8"}, "facts, slots"),
         ("facts", {**FACTS, "clock": float("nan")}, "facts, clock: not a number"),
-        ("pong", {"quiet": float("inf")}, "pong, quiet: not a number"),
-        ("pong", {"quiet": 10**400}, "pong, quiet: not a number"),
+        ("pong", {"idle": float("inf")}, "pong, idle: not a number"),
+        ("pong", {"idle": 10**400}, "pong, idle: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
     ],
@@ -96,11 +105,11 @@ def test_what_no_worker_says_is_refused(kind: str, fields: dict[str, Any], seen:
 @pytest.mark.parametrize(
     "line",
     [b"", b"\xff\xfe", b"words", b"[1]", b"null", b'{"kind": {}}', b'{"kind": ["facts"]}', b'{"a": 1}', b"[" * 100_000,
-     b'{"kind":' * 50_000, b'{"kind": "pong", "quiet": ' + b"9" * 100_000 + b"}"],
+     b'{"kind":' * 50_000, b'{"kind": "pong", "idle": ' + b"9" * 100_000 + b"}"],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     with pytest.raises(Invalid) as caught:
-        unpack(line, FROM_WORKER)
+        unpack(line, BY_WORKER)
     assert len(str(caught.value)) < 200
     assert str(caught.value).isprintable()
 
@@ -121,14 +130,15 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
 )
 def test_what_no_leader_says_is_refused_and_not_shown(kind: str, fields: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as caught:
-        unpack(pack(kind, **fields), FROM_LEADER, "1.2")
+        unpack(line(kind, **fields), BY_LEADER, "1.2")
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_hello_of_another_version_is_one_whatever_else_is_in_it() -> None:
-    assert unpack(pack("hello", toolkit="9", hosts=5), FROM_LEADER, "1.2") == {"kind": "hello", "toolkit": "9"}
+    hello = unpack(line("hello", toolkit="9", hosts=5), BY_LEADER, "1.2")
+    assert (hello.toolkit, hello.hosts, hello.leader) == ("9", (), "")
     with pytest.raises(Invalid):
-        unpack(pack("hello", toolkit="1.2", hosts=5), FROM_LEADER, "1.2")
+        unpack(line("hello", toolkit="1.2", hosts=5), BY_LEADER, "1.2")
 
 
 def test_fields_that_nobody_knows_are_left_out() -> None:
@@ -136,7 +146,7 @@ def test_fields_that_nobody_knows_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "shown"),
     [
         ("plain words, \u5b57 \U0001f600", "plain words, \u5b57 \U0001f600"),
         ("a\nb\r\nc\td", "a b  c d"),
@@ -147,9 +157,9 @@ def test_fields_that_nobody_knows_are_left_out() -> None:
         ("\x1b[0m" * 100_000, "..."),
     ],
 )
-def test_text_is_one_line_without_control_characters(text: str, line: str) -> None:
-    assert one_line(text) == line
-    assert worker("failed", status=1, reason=text, program=False, stop=False)["reason"] == line
+def test_text_is_one_line_without_control_characters(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+    assert worker("failed", status=1, reason=text, program=False, stop=False)["reason"] == shown
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -157,12 +167,12 @@ def test_text_is_one_line_without_control_characters(text: str, line: str) -> No
 
 
 def test_messages_may_come_in_any_pieces() -> None:
-    data = b"bash: words\n" + pack("facts", **FACTS) + pack("pong", quiet=1.0, number=0)
+    data = b"bash: words\n" + line("facts", **FACTS) + b"\n" + PONG
     for size in (1, 7, len(data)):
-        intake, heard = Intake(FROM_WORKER, TO_LEADER, 0.0), []
+        intake, heard = Intake(BY_WORKER, TO_LEADER, 0.0), []
         for at in range(0, len(data), size):
             heard += intake.feed(data[at : at + size], 0.0)
-        assert [message["kind"] for message in heard] == ["facts", "pong"]
+        assert [type(message) for message in heard] == [messages.Facts, messages.Pong]
 
 
 def refused(intake: Intake, data: bytes, times: int, now: float = 0.0) -> str:
@@ -175,24 +185,23 @@ def refused(intake: Intake, data: bytes, times: int, now: float = 0.0) -> str:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    assert refused(Intake(FROM_WORKER, 1 << 20, 0.0), b"x" * 65536, 18) == "a line of more than 1048576 bytes"
-    assert Intake(FROM_WORKER, 1 << 20, 0.0).feed(b"x" * 65536, 0.0) == []
+    assert refused(Intake(BY_WORKER, 1 << 20, 0.0), b"x" * 65536, 18) == "a line of more than 1048576 bytes"
+    assert Intake(BY_WORKER, 1 << 20, 0.0).feed(b"x" * 65536, 0.0) == []
 
 
 def test_words_are_for_before_the_first_message_and_have_an_end() -> None:
-    intake = Intake(FROM_WORKER, TO_LEADER, 0.0)
-    assert intake.feed(b"welcome\n\n{}\n" + pack("stopped"), 0.0) == [{"kind": "stopped"}]
+    intake = Intake(BY_WORKER, TO_LEADER, 0.0)
+    assert intake.feed(b"welcome\n\n{}\n" + pack(messages.Stopped()), 0.0) == [messages.Stopped()]
     assert refused(intake, b"welcome\n", 1) == "no message: welcome"
-    assert refused(Intake(FROM_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000) == (
+    assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000) == (
         "words without end, and no message: welcome"
     )
 
 
 def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
-    pong = pack("pong", quiet=1.0, number=0)
-    assert refused(Intake(FROM_WORKER, TO_LEADER, 0.0), pong * 1000, 1000) == (
+    assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), PONG * 1000, 1000) == (
         "more messages than any node has a reason to send"
     )
-    busy = Intake(FROM_WORKER, TO_LEADER, 0.0)
+    busy = Intake(BY_WORKER, TO_LEADER, 0.0)
     for second in range(300):  # 1000 a second, for five minutes
-        assert len(busy.feed(pong * 1000, float(second))) == 1000
+        assert len(busy.feed(PONG * 1000, float(second))) == 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoint.job.analysis import End, Ends, Heard, UserSignals, everywhere, follow, placement, without_rank
 from entrypoint.model import Node, Outcome
-from entrypoint.verdict import End, Ends, Heard, UserSignals, everywhere, follow, placement, without_rank
 
 
 def end(status: int, what: str = "it") -> End:

@@ -19,6 +19,13 @@ _VAGUE, _VAGUE_SETTLE = 1, 2.0
 _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 # What says least about the cause comes last: a launcher ends ranks by SIGTERM; SIGKILL is seldom its own doing.
 _BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
+_LONG = 80  # characters of a value in a sentence
+# signal(7), as on x86 and Arm; real-time signals have no names of their own, but for the first and the last.
+_NAMES = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
+    "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
+_SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"}
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,24 @@ class UserSignals:
         return True
 
 
+def ended(what: str, status: int, why: str = "") -> str:
+    """How something ended, in words."""
+    because = f", {why}" if why else ""
+    name = _SIGNALS.get(status - 128)
+    return f"{what} was ended by SIG{name} ({status}){because}" if name else f"{what} exited with {status}{because}"
+
+
+def named(missing: Mapping[str, str]) -> str:
+    """Hosts with what is known of each: `a (no DNS), b (refused)`."""
+    return ", ".join(f"{host} ({state})" for host, state in missing.items())
+
+
+def short(value: object) -> str:
+    """A value as part of a sentence."""
+    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+
+
 def placement(placed: Mapping[int, str]) -> str:
     """Where the ranks run, from rank -> host: `4 ranks on 2 nodes: a 0-1, b 2-3`."""
     used: dict[str, list[int]] = {}
@@ -124,6 +149,16 @@ def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
     """The hosts on which no rank runs: a job that quietly runs on fewer nodes than asked must not be called well."""
     used = set(placed.values())
     return [node.host for node in nodes if node.host not in used]
+
+
+def on_node(end: End, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None) -> End:
+    """A node's end in the words of the job: where it was, or, where it went well, that it was the same on all `nodes`.
+
+    Without nodes it is this one's alone.
+    """
+    where = everywhere(nodes, awaited) if nodes and end.status == 0 else host
+    reason = f"{end.reason} on {where}" if nodes else end.reason
+    return replace(end, what=f"{end.what} on {host}", reason=reason)
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:

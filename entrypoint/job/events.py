@@ -1,0 +1,137 @@
+"""What a node's machine is told. The time at which it happens is given beside it.
+
+What happens on this node itself is told in the messages of other nodes: Heard(me, RankEnd(...)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from entrypoint.model import NodeReport, Outcome
+
+
+@dataclass(frozen=True)
+class Began:
+    """The machine may act."""
+
+
+@dataclass(frozen=True)
+class Woke:
+    """The time that the machine asked for has come, or is past."""
+
+
+@dataclass(frozen=True)
+class DoorOpened:
+    """This node can be logged in to. `report`: what it says of itself at the roll call."""
+
+    report: NodeReport
+
+
+@dataclass(frozen=True)
+class NameState:
+    """What is known of the address of a host's name: why there is none, or "" once there is one."""
+
+    host: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """One attempt at a worker failed. `refused`: it is there, but is not, or does not take us for, this job's."""
+
+    node: int
+    why: str
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class Disagreed:
+    """A worker answered that it cannot be of this job: what, what was seen, what to do."""
+
+    node: int
+    what: str
+    seen: str
+    do: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A worker answered the roll call. `local`: this node's address in its session."""
+
+    node: int
+    report: NodeReport
+    local: str = ""
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Something came from a worker, and no whole message yet."""
+
+    node: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A session ended; why, where more is known than that."""
+
+    node: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A message of another node, or what one would say that had seen what happened on this node."""
+
+    node: int
+    message: Any
+
+
+@dataclass(frozen=True)
+class Called:
+    """Another leader calls this one; `message` is its first."""
+
+    message: Any
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that ranks need here is written. `asked`: ranks that it starts; `awaited`: nodes whose end counts."""
+
+    asked: int
+    awaited: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class LaunchersGone:
+    """The programs that this node started have ended."""
+
+
+@dataclass(frozen=True)
+class LoginFailed:
+    """What is known of a login of mpirun's that failed; "" where none did."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Bytes that the launcher has written so far, and whether somebody reads what this node prints."""
+
+    written: int
+    read: bool
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """This node is asked to stop; `again`: not for the first time."""
+
+    signum: int
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Faulted:
+    """This node cannot go on."""
+
+    outcome: Outcome

@@ -1,0 +1,400 @@
+"""worker-0: calls the roll, starts the job on all nodes, hears of every rank, and decides how the job ended.
+
+It treats its own node as one of the members: orders are sent to all of them, and all report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from entrypoint import heartbeat, interfaces
+from entrypoint.errors import ConfigError, RetryError
+from entrypoint.job import actions, events, messages
+from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, on_node
+from entrypoint.job.ending import KILL_MARGIN, Ending
+from entrypoint.job.machine import Machine
+from entrypoint.job.peers import Peer, Peers
+from entrypoint.job.ranks import RankWatch
+from entrypoint.job.rollcall import HEAR_ALL, RollCall, two_leaders
+from entrypoint.job.rounds import Rounds
+from entrypoint.job.stalls import StallWatch
+from entrypoint.model import Facts, Members, Outcome, Plan
+from entrypoint.plan.members import clock_warnings, with_interface
+from entrypoint.spec import JobSpec
+
+
+class Leader:
+    """The node that decides. `handle` takes what happened and when, and gives what is to be done about it."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
+        self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
+        self._topology = draft.topology
+        self._me = draft.topology.me
+        self._lease = spec.timeouts.lease
+        self._machine = machine = Machine()
+        self._act, self._say, self._after = machine.act, machine.say, machine.after
+        self._peers = Peers(self._lease, draft.topology.this.host)
+        self._rounds = Rounds(machine)
+        self._roll_call = RollCall(machine)
+        self._ends = Ends()
+        self._ranks = RankWatch(
+            machine, spec, draft.topology, self._ends.failures, self._decide, self._settle, self._ask_all
+        )
+        self._stalls = StallWatch(machine, spec, self._me, self._tell, self._ask_stacks, self._stalled)
+        self._ending = Ending(machine, spec, draft.topology, self._peers, self._rounds, self._tell_all)
+        self._user_signals, self._questions = UserSignals(), 0
+        self._own_report = draft.members.reports[self._me]
+        self._opened = 0.0  # when the roll call began
+        self._asked = False  # whether all were asked once more, after this node had stood still
+        self._begun = False  # whether all were told to start
+        self._running = False  # whether this node's own programs may run
+        self.outcome: Outcome | None = None  # the first one decided, whatever comes later
+
+    # -- the machine
+
+    @property
+    def wake(self) -> float:
+        """When `handle` is to be called at the latest."""
+        return self._machine.wake
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """What is to be done, now that this happened at `now` (seconds)."""
+        return [] if self._ending.over else self._machine.step(lambda: self._on(event, now), self._give_up, now)
+
+    def _on(self, event: Any, now: float) -> None:
+        self._peers.notice_own_gap(now)
+        if not isinstance(event, events.Woke):  # then only time has passed
+            _HANDLERS[type(event)](self, event)
+
+    def _tell(self, node: int, message: Any) -> None:
+        if not self._ending.released:  # then its last word is said
+            self._act(actions.Send(node, message))
+
+    def _tell_all(self, message: Any) -> None:
+        for node in (self._me, *self._peers):
+            self._tell(node, message)
+
+    def _host(self, node: int) -> str:
+        return self._topology.nodes[node].host
+
+    def _decide(self, status: int, reason: str, program: bool = False) -> None:
+        """The job's result, unless it is known already."""
+        if self.outcome is None:
+            self.outcome = outcome = Outcome(status, reason, program)
+            self._stalls.over = True
+            self._close_roll_call()
+            running = self._running or status != 0 or self._draft.launch.awaited is not None
+            self._ending.begin(outcome, self.attempt, running)
+
+    def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
+        """A node cannot go on, or was asked to stop, so the job cannot go on."""
+        if stop:
+            self._ending.stop = self._ending.stop or outcome
+        self._decide(outcome.status, outcome.reason, outcome.program)
+
+    # -- roll call
+
+    def _on_began(self, event: events.Began) -> None:
+        if self.outcome is not None:
+            return  # a signal came first
+        if self._draft.mode == "coordinated":
+            self._act(actions.OpenDoor())
+        else:
+            self._roll_call.over = True
+            self._act(actions.Prepare(self._draft.members))
+
+    def _on_door_opened(self, event: events.DoorOpened) -> None:
+        if self.outcome is not None:
+            return
+        self._own_report, self._opened = event.report, self._machine.now
+        for node in self._topology.peers:
+            self._roll_call.miss(node.host, "not reached yet")
+            self._act(actions.Call(node.rank))
+        self._act(actions.Resolve((self._me,)))  # the daemons of the others call this node back by its name
+        self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
+        self._after(heartbeat.interval(self._lease), self._beat)
+        self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
+
+    def _on_name_state(self, event: events.NameState) -> None:
+        if not self._roll_call.over:
+            self._act(actions.Missing(f"the name {event.host}", event.state, peers=False))
+        if not event.state:
+            self._roll_call.own_name = True
+            self._look_complete()
+
+    def _on_unreached(self, event: events.Unreached) -> None:
+        if not self._roll_call.over:
+            self._roll_call.unreached(self._host(event.node), event, self._machine.now)
+
+    def _on_disagreed(self, event: events.Disagreed) -> None:
+        self._roll_call.disagreed(self._host(event.node), event)
+        self._after(HEAR_ALL, self._roll_call.disagree)
+        self._look_complete()
+
+    def _on_answered(self, event: events.Answered) -> None:
+        self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
+        self._roll_call.miss(self._host(event.node), "")
+        self._look_complete()
+
+    def _look_complete(self) -> None:
+        call = self._roll_call
+        if not call.over and call.is_complete(len(self._peers), len(self._topology.peers)):
+            self._complete()
+
+    def _out_of_time(self) -> None:
+        limit, this = self._spec.timeouts.peers, self._topology.this
+        raise self._roll_call.out_of_time(limit, this.host, len(self._topology.peers))
+
+    def _complete(self) -> None:
+        """All are here: see whether they can run one job together."""
+        self._close_roll_call()
+        answers = {self._me: self._own_report, **{node: peer.report for node, peer in self._peers.items()}}
+        members = Members(tuple(answer for _, answer in sorted(answers.items())))
+        mine = interfaces.of_address(self._facts.interfaces, [peer.local for peer in self._peers.values()])
+        members = with_interface(members, self._me, mine)
+        broken = [(each.broken, self._host(each.rank)) for each in members.reports if each.broken]
+        if broken:
+            first, words = broken[0][0], "; ".join(f"{each.reason} on {host}" for each, host in broken)
+            self._decide(first.status, words, first.program)
+            return
+        # A leader that has replaced a lost one does not know how often the others have started.
+        self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
+        for words in clock_warnings(self._topology, members):
+            self._say(words)
+        slots = sum(report.slots for report in members.reports)
+        nodes, seconds = len(self._topology.nodes), self._machine.now - self._opened
+        self._say(f"all {nodes} nodes are here, {slots} slots, after {seconds:.1f}s")
+        self._act(actions.Prepare(members))
+
+    def _close_roll_call(self) -> None:
+        self._machine.drop("roll call")
+        self._roll_call.close()
+
+    def _on_prepared(self, event: events.Prepared) -> None:
+        if self.outcome is not None:
+            return
+        self._ranks.heard.asked = event.asked
+        awaited = range(len(self._topology.nodes)) if event.awaited is None else event.awaited
+        self._ends.awaited = set(awaited) if self._peers else {self._me}  # of others nothing is heard
+        self._begun = self._running = True
+        for node in [*self._peers, self._me]:
+            self._tell(node, messages.Start(self.attempt))
+        if self._draft.launch.reports == "ranks":
+            self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
+        self._stalls.begin()
+
+    # -- heartbeat
+
+    def _beat(self) -> None:
+        for node in self._peers.alive():
+            self._tell(node, messages.Ping(0))
+        self._after(heartbeat.interval(self._lease), self._beat)
+
+    def _look_for_silent(self) -> None:
+        for node in self._peers.look(self._machine.now):
+            self._lose(node, "")
+        self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
+
+    def _on_alive(self, event: events.Alive) -> None:
+        if event.node in self._peers:
+            self._peers[event.node].heard = self._machine.now
+
+    def _on_lost(self, event: events.Lost) -> None:
+        if event.node in self._peers and not self._peers[event.node].lost:
+            self._lose(event.node, event.why)
+
+    def _lose(self, node: int, why: str) -> None:
+        peer, host = self._peers[node], self._host(node)
+        if not self._roll_call.over:  # it is called again, should it come back
+            del self._peers[node]
+            self._rounds.forget(node=node)
+            self._roll_call.miss(host, why or "answered, then went away")
+            self._act(actions.Close(node))
+            self._act(actions.Call(node))
+            return
+        peer.lost = True
+        self._rounds.lose(node)
+        silent = self._machine.now - peer.heard
+        seen = f"nothing heard of it for {silent:.0f}s"
+        if silent <= self._lease:
+            seen = f"its session ended, last word {silent:.1f}s before"
+        lost = f"{host} is lost: {why or seen}"
+        reason = lost if why else self._peers.stood_still(self._machine.now) or lost
+        if not self._ending.released:
+            self._say(reason)  # now: the last line comes after the grace, and whoever watches may stop all meanwhile
+        self._decide(RetryError.status, reason)
+
+    # -- rounds: all members are asked something
+
+    def _await_all(self, name: str, seconds: float, then: Callable[[], None]) -> None:
+        """Have `then` called once every member has said so or is lost, or after that time."""
+        self._rounds.begin(name, [self._me, *self._peers.alive()], seconds, then)
+
+    def _ask_all(self, then: Callable[[], None]) -> None:
+        """Have `then` called when every node has told all that it knew until now; who is silent is lost before that."""
+        self._questions += 1
+        self._tell_all(messages.Ping(self._questions))
+        self._await_all(f"pong {self._questions}", 2 * self._lease, then)
+
+    # -- what members say
+
+    def _on_heard(self, event: events.Heard) -> None:
+        peer = self._peers.get(event.node)
+        if peer and not peer.lost:
+            peer.heard = self._machine.now
+        elif event.node != self._me:
+            return  # its session has ended
+        kind = type(event.message)
+        if kind in _ANSWERS:
+            self._rounds.note(event.node, _ANSWERS[kind])
+        elif kind in _MESSAGES:  # else an answer to a question that was asked earlier
+            _MESSAGES[kind](self, event.node, event.message)
+
+    def _rank_start(self, node: int, message: messages.RankStart) -> None:
+        self._ranks.started(message.rank, self._host(node))
+
+    def _rank_end(self, node: int, message: messages.RankEnd) -> None:
+        self._ranks.heard.ended[message.rank] = message.status
+        if self._ranks.heard.all_well():
+            self._ranks.all_well()
+        elif message.status != 0:
+            what = f"rank {message.rank} on {self._host(node)}"
+            end = End(message.status, what, ended(what, message.status, message.why), message.tail)
+            self._settle_in(self._ends.of_rank(end), end)
+
+    def _program_ended(self, node: int, message: messages.Ended) -> None:
+        end = End(message.status, message.what, message.reason, message.tail)
+        if node == self._me:
+            self._running = self._running and not message.last
+        if self._draft.launch.completion == "leader":
+            if self._draft.launch.reports == "ranks":
+                self._ranks.launcher_ended(end)
+            else:
+                self._settle(end)
+            return
+        end = on_node(end, self._host(node), self._topology.nodes if self._peers else (), self._draft.launch.awaited)
+        self._settle_in(self._ends.of_node(node, end, message.last), end)
+
+    def _failed(self, node: int, message: messages.Failed) -> None:
+        if message.stop and not self._begun and self.attempt == 1:
+            return  # it leaves before the start, and is waited for again
+        lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
+        words = lost or f"{self._host(node)}: {message.reason}"
+        self._give_up(Outcome(message.status, words, message.program), message.stop)
+
+    def _user_signal(self, node: int, message: messages.Signal) -> None:
+        if not self._user_signals.is_new(message.name, node, self._machine.now):
+            return
+        if not self._draft.launch.takes_signals:
+            self._say(f"{message.name}: not passed on, since {self._draft.launcher} would end by it")
+            return
+        self._say(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
+        self._tell_all(message)
+
+    def _daemon(self, node: int, message: messages.Daemon) -> None:
+        if node != self._me:  # mpirun itself runs here
+            self._ranks.daemon(self._host(node), message)
+
+    def _limit(self, node: int, message: messages.Limit) -> None:
+        self._ranks.limit(self._host(node), message.reason)
+
+    def _pong(self, node: int, message: messages.Pong) -> None:
+        if 0 < message.number <= self._questions:
+            self._rounds.note(node, f"pong {message.number}")
+        self._stalls.heard(node, message.idle)
+
+    def _ask_stacks(self, seconds: float, then: Callable[[], None]) -> None:
+        self._rounds.forget(name="shown")
+        self._tell_all(messages.Stacks())
+        self._await_all("shown", seconds, then)
+
+    def _stalled(self, reason: str) -> None:
+        self._decide(RetryError.status, f"the job stalled: {reason}")
+
+    # -- the result
+
+    def _settle_in(self, seconds: float | None, end: End) -> None:
+        if seconds:
+            self._after(seconds, lambda: self._settle(end))
+        elif seconds is not None:
+            self._settle(end)
+
+    def _settle(self, end: End) -> None:
+        """The cause is the result, or this end where none failed; a failure's last words are worth a look."""
+        if self.outcome is not None:
+            return
+        if self._peers.stood_still(self._machine.now) and not self._asked:
+            self._asked = True  # the others may have given this node up meanwhile, and say so
+            self._ask_all(lambda: self._settle(end))
+            return
+        cause = self._ends.cause() or end
+        if cause.tail:
+            self._say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
+            for line in cause.tail:
+                self._say(f"  | {line}")
+        self._decide(cause.status, cause.reason, program=True)
+
+    def _on_signalled(self, event: events.Signalled) -> None:
+        if event.again:
+            self._ending.force()
+        status = 128 + event.signum
+        outcome = Outcome(status, ended("the job", status))
+        if self._begun or self.attempt > 1 or self.outcome is not None:
+            self._give_up(outcome, stop=True)
+        else:  # it may come again, and the others wait for it
+            self.outcome = outcome
+            self._close_roll_call()
+            self._ending.leave(outcome)
+
+    def _on_called(self, event: events.Called) -> None:
+        """Another node of this job leads too, as it says to all: both know the hosts in another order."""
+        if not isinstance(event.message, messages.Hello) or self.outcome is not None:
+            return
+        if self._begun:
+            self._act(actions.Answer(messages.Busy()))
+            return
+        wrong = two_leaders(self._topology, event.message.hosts)
+        self._act(actions.Answer(messages.Refuse(*wrong)))
+        # Once it is heard: what is only sent goes down with our sshd.
+        self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, " | ".join(wrong)))
+
+    def _on_login_failed(self, event: events.LoginFailed) -> None:
+        if self.outcome is None:
+            self._ranks.login_failed(event.reason)
+
+    def _on_progress(self, event: events.Progress) -> None:
+        if self.outcome is None:
+            self._ranks.progress(event.written, event.read)
+
+
+_HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
+    events.Began: Leader._on_began,
+    events.DoorOpened: Leader._on_door_opened,
+    events.NameState: Leader._on_name_state,
+    events.Unreached: Leader._on_unreached,
+    events.Disagreed: Leader._on_disagreed,
+    events.Answered: Leader._on_answered,
+    events.Alive: Leader._on_alive,
+    events.Lost: Leader._on_lost,
+    events.Heard: Leader._on_heard,
+    events.Called: Leader._on_called,
+    events.Prepared: Leader._on_prepared,
+    events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
+    events.LoginFailed: Leader._on_login_failed,
+    events.Progress: Leader._on_progress,
+    events.Signalled: Leader._on_signalled,
+    events.Faulted: lambda leader, event: leader._give_up(event.outcome),
+}
+_ANSWERS = {messages.Shown: "shown", messages.Stopped: "stopped", messages.Leaving: "leaving"}
+_MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
+    messages.RankStart: Leader._rank_start,
+    messages.RankEnd: Leader._rank_end,
+    messages.Ended: Leader._program_ended,
+    messages.Failed: Leader._failed,
+    messages.Signal: Leader._user_signal,
+    messages.Hurry: lambda leader, node, message: leader._ending.force(),
+    messages.Daemon: Leader._daemon,
+    messages.Limit: Leader._limit,
+    messages.Pong: Leader._pong,
+}

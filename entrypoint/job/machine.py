@@ -1,0 +1,65 @@
+"""What every part of a node's machine works with: the time it was told, what is due when, and what is to be done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from entrypoint.errors import EntrypointError
+from entrypoint.job import actions
+from entrypoint.model import Outcome
+
+Then = Callable[[], None]
+
+
+class Machine:
+    """Collects actions while one event is dealt with, and keeps deadlines (seconds on its driver's clock)."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: dict[object, tuple[float, Then]] = {}
+        self._numbers = count()
+        self._actions: list[Any] = []
+
+    @property
+    def wake(self) -> float:
+        """When the first deadline is; infinity where there is none."""
+        return min((when for when, _ in self._due.values()), default=math.inf)
+
+    def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:
+        """What is to be done once something is dealt with and all that is due has happened."""
+        self.now, self._actions = now, []
+        try:
+            deal()
+            while due := [(when, number) for number, (when, _) in enumerate(self._due.values()) if when <= now]:
+                self._due.pop(list(self._due)[min(due)[1]])[1]()
+        except EntrypointError as error:
+            give_up(Outcome(error.status, str(error)))
+        return self._actions
+
+    def act(self, action: Any) -> None:
+        """Have this done."""
+        self._actions.append(action)
+
+    def say(self, text: str) -> None:
+        """Have this said to people."""
+        self.act(actions.Say(text))
+
+    def at(self, when: float, then: Then, name: object = None) -> None:
+        """Have `then` called at that time. Under a name it replaces what was to happen, and can be dropped."""
+        self._due[next(self._numbers) if name is None else name] = (when, then)
+
+    def after(self, seconds: float, then: Then, name: object = None) -> None:
+        """Have `then` called after that time."""
+        self.at(self.now + seconds, then, name)
+
+    def drop(self, name: object) -> None:
+        """It is not to happen any more."""
+        self._due.pop(name, None)
+
+    def end(self, outcome: Outcome) -> None:
+        """The last action; nothing is due any more."""
+        self._due.clear()
+        self.act(actions.End(outcome))

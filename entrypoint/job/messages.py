@@ -1,0 +1,336 @@
+"""What nodes say to each other. One class is one message; each field says what may arrive in it.
+
+leader -> worker   Hello                 the roll call's question
+worker -> leader   Facts                 its answer
+                   Refuse                or why this can't be one job
+                   Busy                  or another leader has it, and is there
+leader -> worker   Start                 everyone answered
+                   Ping      <- Pong     still there; and all that it knew is said
+                   Stacks    <- Shown    show what your ranks are doing
+XX started (pid) or ended (status) there
+                   Ended                 a program of its own ended
+                   Daemon                mpirun's daemon there ended
+                   Limit                 it could not start a process
+                   Failed                it cannot go on, or was asked to stop
+                   Signal    -> Signal   SIGUSR1 or SIGUSR2, for the ranks of every node
+                   Hurry                 a second signal: nobody waits for the grace to end
+leader -> worker   Stop      <- Stopped  end your ranks
+                   LetGo                 your ranks that failed may leave mpirun
+                   Release   <- Leaving  the job's result: leave with it, or boot again
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Invalid
+
+TEXT, LINES, LINE = 4000, 20, 1000  # characters in a sentence; lines that a program printed last, characters in each
+_RANKS = 1 << 20
+_EVER = 1e9  # seconds
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}")
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")  # colours, titles
+
+
+class Invalid(Exception):
+    """What arrived is no message; the reason may be printed."""
+
+
+def one_line(text: str, most: int = TEXT) -> str:
+    """The text as part of a line of ours: no colours, no line ends, nothing that moves a terminal's cursor."""
+    short = text[: 4 * most]
+    words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain(short))
+    return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
+
+
+def plain(text: str) -> str:
+    """The text without a terminal's escape sequences."""
+    return _ESCAPES.sub("", text)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Types and ranges
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise Invalid(f"not a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _number(least: float, most: float) -> Check:
+    def check(value: Any) -> float:
+        if type(value) not in (int, float) or not least <= value <= most:  # which NaN is not, either
+            raise Invalid(f"not a number from {least:g} to {most:g}")
+        return float(value)
+
+    return check
+
+
+def _text(most: int = TEXT) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise Invalid("not a text")
+        return one_line(value, most)
+
+    return check
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid("neither true nor false")
+    return value
+
+
+def _of(*names: str) -> Check:
+    def check(value: Any) -> str:
+        if value not in names:
+            raise Invalid(f"none of {', '.join(names)}")
+        return str(value)
+
+    return check
+
+
+def _list(of: Check, most: int) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise Invalid(f"not a list of at most {most}")
+        return tuple(of(each) for each in value)
+
+    return check
+
+
+def _or_none(words: str, *each: Check) -> Check:
+    """Null, or a list of as many values as there are checks."""
+
+    def check(value: Any) -> tuple[Any, ...] | None:
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)) or len(value) != len(each):
+            raise Invalid(f"neither null nor {words}")
+        return tuple(check(part) for check, part in zip(each, value, strict=True))
+
+    return check
+
+
+def _name(value: Any) -> str:
+    """Of a network interface, or its address or network: a word of a command line."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise Invalid("no name or address")
+    return value
+
+
+def _variables(value: Any) -> Mapping[str, str]:
+    """What a program can be given, byte for byte."""
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise Invalid("not names and texts")
+    if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
+        raise Invalid("a name or a text that no variable can have")
+    return value
+
+
+_user_signal = _of("SIGUSR1", "SIGUSR2")
+_status, _failure, _tail = _whole(0, 255), _whole(1, 255), _list(_text(LINE), LINES)
+
+
+def _as(check: Check) -> Any:
+    """A field whose value is checked on arrival."""
+    return field(metadata={"check": check})
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# From a worker
+
+
+@dataclass(frozen=True)
+class Facts:
+    """This node's report. `broken`: why it cannot take part (status, reason, whether a program failed)."""
+
+    slots: int = _as(_whole(1, _RANKS))
+    mpi: str = _as(_text(100))
+    toolkit: str = _as(_text(100))
+    clock: float = _as(_number(-1e12, 1e12))
+    attempt: int = _as(_whole(1, _RANKS))
+    broken: tuple[int, str, bool] | None = _as(
+        _or_none("a status, a reason, and true or false", _failure, _text(), _truth)
+    )
+    interface: tuple[str, str, str] | None = _as(_or_none("a name, an address and a network", _name, _name, _name))
+    interfaces: tuple[str, ...] = _as(_list(_name, 1000))
+
+
+@dataclass(frozen=True)
+class Busy:
+    """This node belongs to another leader, which is there."""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """This node cannot be of the leader's job: what, what was seen, what to do."""
+
+    what: str = _as(_text())
+    seen: str = _as(_text())
+    do: str = _as(_text())
+
+
+@dataclass(frozen=True)
+class Pong:
+    """The answer to ping `number`: all that was known then is said; `idle` seconds since a rank here printed."""
+
+    idle: float = _as(_number(-_EVER, _EVER))
+    number: int = _as(_whole(0, 1 << 31))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The stacks were printed."""
+
+
+@dataclass(frozen=True)
+class RankStart:
+    """A rank started on this node, under the supervisor `pid`."""
+
+    rank: int = _as(_whole(0, _RANKS))
+    pid: int = _as(_whole(0, 1 << 31))
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """A rank of this node ended; where it failed, what it printed last, and why, where that is known."""
+
+    rank: int = _as(_whole(0, _RANKS))
+    status: int = _as(_status)
+    tail: tuple[str, ...] = _as(_tail)
+    why: str = _as(_text())
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program of this node's own ended; `last`: no other runs."""
+
+    status: int = _as(_status)
+    what: str = _as(_text())
+    reason: str = _as(_text())
+    tail: tuple[str, ...] = _as(_tail)
+    last: bool = _as(_truth)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """mpirun's daemon on this node ended."""
+
+    name: str = _as(_text(100))
+    status: int = _as(_status)
+    why: str = _as(_text())
+
+
+@dataclass(frozen=True)
+class Limit:
+    """This node could not start a process."""
+
+    reason: str = _as(_text())
+
+
+@dataclass(frozen=True)
+class Failed:
+    """This node cannot go on; `stop`: it was asked to stop."""
+
+    status: int = _as(_failure)
+    reason: str = _as(_text())
+    program: bool = _as(_truth)
+    stop: bool = _as(_truth)
+
+
+@dataclass(frozen=True)
+class Hurry:
+    """A second signal came here: nobody waits for the grace to end."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Nothing of the job runs on this node any more."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """The result was heard."""
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# From the leader, or from both
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The roll call's question. One of another toolkit has no more than its version: the rest may have changed."""
+
+    toolkit: str = _as(_text(100))
+    hosts: tuple[str, ...] = _as(_list(_text(300), _RANKS))
+    rank: int = _as(_whole(0, _RANKS))
+    launcher: str = _as(_text(100))
+    env: Mapping[str, str] = _as(_variables)
+    lease: float = _as(_number(1, _EVER))
+    leader: str = _as(_text(100))  # which leader it is: another one with the same keys has another name
+    address: str = _as(_text(100))  # at which it reached this node
+
+
+@dataclass(frozen=True)
+class Start:
+    """Everyone answered."""
+
+    attempt: int = _as(_whole(1, _RANKS))
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Still there; and, where it has a number, say all that you know and answer with it."""
+
+    number: int = _as(_whole(0, 1 << 31))
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Show what your ranks are doing."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal for the ranks."""
+
+    name: str = _as(_user_signal)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End your ranks, within `grace` seconds."""
+
+    grace: float = _as(_number(0, _EVER))
+
+
+@dataclass(frozen=True)
+class LetGo:
+    """Ranks that failed may leave mpirun."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The job's result: leave with it, or, where it is only an attempt's, boot again."""
+
+    status: int = _as(_status)
+    reason: str = _as(_text())
+    program: bool = _as(_truth)
+    again: bool = _as(_truth)
+
+
+# fmt: off
+FROM_WORKER = (
+    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, Daemon, Limit, Failed, Hurry, Signal, Stopped, Leaving,
+)
+FROM_LEADER = (Hello, Start, Ping, Stacks, Signal, Stop, LetGo, Release)
+# fmt: on

@@ -1,0 +1,58 @@
+"""The workers that have answered, and the leader's half of the heartbeat: who is silent for too long is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from entrypoint import heartbeat
+from entrypoint.model import NodeReport
+
+
+@dataclass
+class Peer:
+    """A worker that has answered."""
+
+    report: NodeReport
+    local: str  # this node's address in its session
+    heard: float  # when, last
+    lost: bool = False
+
+
+class Peers(dict[int, Peer]):
+    """Workers by rank. `limit`: seconds that a peer may be silent; `host`: this node's name."""
+
+    def __init__(self, limit: float, host: str) -> None:
+        super().__init__()
+        self._limit, self._host = limit, host
+        self._due = 0.0  # when we meant to look for silent peers; 0: never yet
+        self._stood, self._stood_until = 0.0, 0.0  # seconds for which this node itself did nothing, and when that ended
+
+    def alive(self) -> list[int]:
+        """Those that are not lost."""
+        return [node for node, peer in self.items() if not peer.lost]
+
+    def look(self, now: float) -> list[int]:
+        """Those that have been silent for too long."""
+        return [node for node in self.alive() if now - self[node].heard > heartbeat.patience(self._limit)]
+
+    def next_look(self, now: float) -> float:
+        """When to look again: not only at the next beat, since who is silent is lost when our patience ends."""
+        ends = [self[node].heard + heartbeat.patience(self._limit) for node in self.alive()]
+        self._due = max(now + 0.05, min([now + heartbeat.interval(self._limit), *ends]))
+        return self._due
+
+    def notice_own_gap(self, now: float) -> None:
+        """This node itself may have stood still, frozen or without a core: nobody was silent for that time."""
+        if not self._due or now <= self._due:
+            return
+        if now - self._due > heartbeat.interval(self._limit):
+            self._stood, self._stood_until = now - self._due, now
+        for peer in self.values():
+            peer.heard = heartbeat.forgiven(peer.heard, self._due, now)
+        self._due = now
+
+    def stood_still(self, now: float) -> str:
+        """Words for that, where peers do not wait so long and it was just now; else ""."""
+        if not self._stood > self._limit or now - self._stood_until > self._limit:
+            return ""
+        return f"{self._host} stood still for {self._stood:.0f}s, and its peers wait for {self._limit:g}s"

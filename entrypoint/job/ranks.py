@@ -1,0 +1,135 @@
+"""What worker-0 hears of the ranks that mpirun starts on all nodes, and what it makes of mpirun's own end.
+
+mpirun may start no rank, or too few, or stay when all have ended; its logins may fail, and its daemons may be killed.
+Its status alone says little of that, or there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint.errors import ConfigError, RetryError
+from entrypoint.job import actions, messages
+from entrypoint.job.analysis import End, Heard, ended, placement, without_rank
+from entrypoint.job.machine import Machine
+from entrypoint.model import Topology
+from entrypoint.spec import JobSpec
+
+_ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
+_SETTLE = 0.8  # seconds for what nodes know of that, before every rank has started: more than they take to look
+
+
+class RankWatch:
+    """The ranks of all nodes under one mpirun, as far as was heard. A part of the leader, which it acts through."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        spec: JobSpec,
+        topology: Topology,
+        failures: list[End],
+        decide: Callable[[int, str], None],
+        settle: Callable[[End], None],
+        ask_all: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
+        self._act, self._decide, self._settle, self._ask_all = machine.act, decide, settle, ask_all
+        self.heard = Heard(0)
+        self._lost = ""  # a daemon that failed, in words
+        self._end: End | None = None  # mpirun's own
+        self._passed = -1  # bytes that mpirun had passed on when it was measured last
+        self._ending = False  # whether every rank has ended well, and mpirun is to follow
+
+    def started(self, rank: int, host: str) -> None:
+        """A rank has started there."""
+        self.heard.placed[rank] = host
+        self._act(actions.ShowLine())
+        if len(self.heard.placed) != self.heard.asked:
+            return
+        self._machine.say(words := placement(self.heard.placed))
+        empty = without_rank(self._nodes, self.heard.placed)
+        chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
+        if empty and not chosen:
+            do = "see that mpirun's options let it use the hostfile"
+            self._decide(ConfigError.status, f"no rank runs on {', '.join(empty)} | {words} | {do}")
+
+    def out_of_time(self) -> None:
+        """mpirun that has not started every rank by the deadline waits for a daemon that will not come, or hangs."""
+        if self.heard.all_started():
+            return
+        self._act(actions.ShowLine())
+        number = self.heard.words() if self.heard.placed else "no rank"
+        do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
+        do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
+        limit = self._spec.timeouts.launch
+        self._decide(RetryError.status, f"mpirun has started {number} within {limit:.0f}s | {do}")
+
+    def launcher_ended(self, end: End) -> None:
+        """mpirun has ended; what is known of the ranks says what that means."""
+        self._end = end
+        self._act(actions.ShowLine())
+        if self._failures:
+            return  # the time to hear of the others, whose failure may be the cause, runs already
+        if self.heard.all_well() or (self.heard.all_started() and end.status):
+            self._settle(end)
+        elif not end.status:
+            # What workers say of their ranks is on its way. Whoever has answered, twice, said all that it knew then.
+            self._ask_all(lambda: self._ask_all(self._judge))
+        elif len(self._nodes) > 1:
+            self._machine.after(_SETTLE, lambda: self._act(actions.FindFailedLogin()))
+        else:
+            self._act(actions.FindFailedLogin())
+
+    def login_failed(self, reason: str) -> None:
+        """Before every rank has started, a login or a daemon that failed is the cause; else it is mpirun's own."""
+        assert self._end is not None
+        cause = reason or self._lost
+        if cause and not self._failures:
+            self._decide(RetryError.status, cause)
+        else:
+            self._settle(self._end)
+
+    def _judge(self) -> None:
+        """It ended with 0, and not every rank was heard to."""
+        assert self._end is not None
+        heard, what = self.heard, "mpirun exited with 0"
+        if not heard.all_started():
+            asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
+            do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
+            self._decide(ConfigError.status, f"{what} and has started {heard.words()} | {do}")
+        elif heard.ended.keys() < heard.placed.keys():
+            self._decide(RetryError.status, f"{what}, and nothing was heard of the end of {heard.not_heard()}")
+        else:
+            self._settle(self._end)
+
+    def all_well(self) -> None:
+        """Every rank has ended well. mpirun passes on their last words and ends; one that sleeps is ended."""
+        if not self._ending:
+            self._ending = True
+            self._act(actions.Measure())
+
+    def progress(self, written: int, read: bool) -> None:
+        """What mpirun had written when it was looked at."""
+        if written == self._passed and self.heard.all_well():
+            self._machine.say("mpirun did not end, though every rank did: it is ended")
+            self._settle(End(0, "every rank", "every rank exited with 0"))
+            return
+        self._passed = written
+        # Where nobody reads our output it cannot pass on anything, and may wait for that as long as a rank may.
+        limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
+        # A node that was frozen may have something to pass on.
+        self._machine.after(limit, lambda: self._ask_all(lambda: self._act(actions.Measure())))
+
+    def daemon(self, host: str, message: messages.Daemon) -> None:
+        """A daemon of mpirun's has ended there: killed, it takes mpirun and the other ranks with it, slowly."""
+        if not message.status or self.heard.all_well():
+            return  # as it was told to
+        reason = ended(f"mpirun's daemon {message.name} on {host}", message.status, message.why)
+        if message.status > 128:
+            self._decide(RetryError.status, reason)
+        self._lost = self._lost or reason
+
+    def limit(self, host: str, reason: str) -> None:
+        """A node could not start a process: before every rank has started, it was one of those that are needed."""
+        if not self.heard.all_started():
+            self._decide(RetryError.status, f"{host} cannot start its ranks: {reason}")

@@ -1,0 +1,63 @@
+"""Questions to all members, and who has answered which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from entrypoint.job.machine import Machine
+
+
+@dataclass
+class _Round:
+    waiting: set[int]  # nodes that still owe the answer
+    then: Callable[[], None]
+
+
+class Rounds:
+    """What several nodes are asked at once. An answer counts whether it comes before or after it is awaited."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._open: dict[str, _Round] = {}
+        self._said: set[tuple[int, str]] = set()
+
+    def begin(self, name: str, nodes: Iterable[int], seconds: float, then: Callable[[], None]) -> None:
+        """Have `then` called once each of these nodes has answered or is lost, or after that time."""
+        waiting = {node for node in nodes if (node, name) not in self._said}
+        self._open[name] = _Round(waiting, then)
+        self._machine.after(seconds if waiting else 0, lambda: self.end(name), name)
+
+    def note(self, node: int, name: str) -> None:
+        """A node has answered."""
+        self._said.add((node, name))
+        self._strike(node, name)
+
+    def has_said(self, node: int, name: str) -> bool:
+        """Whether it has answered."""
+        return (node, name) in self._said
+
+    def lose(self, node: int) -> None:
+        """A node will answer nothing any more."""
+        for name in list(self._open):
+            self._strike(node, name)
+
+    def forget(self, *, node: int | None = None, name: str | None = None) -> None:
+        """What a node has said, or all nodes to one question: it will be asked anew."""
+        self._said = {said for said in self._said if said[0] != node and said[1] != name}
+
+    def is_open(self, name: str) -> bool:
+        """Whether an answer is awaited."""
+        return name in self._open
+
+    def end(self, name: str) -> None:
+        """Wait no longer."""
+        if name in self._open:
+            self._machine.drop(name)
+            self._open.pop(name).then()
+
+    def _strike(self, node: int, name: str) -> None:
+        if name in self._open:
+            self._open[name].waiting.discard(node)
+            if not self._open[name].waiting:
+                self.end(name)

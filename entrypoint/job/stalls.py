@@ -1,0 +1,54 @@
+"""Whether the job has stalled: no rank of any node has printed anything for so long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint.job import messages
+from entrypoint.job.machine import Machine
+from entrypoint.spec import JobSpec
+
+_SHOWN = 15.0  # seconds for every node to show its stacks
+
+
+class StallWatch:
+    """Asks its own node now and then; the others say with each heartbeat how long they have been idle."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        spec: JobSpec,
+        me: int,
+        tell: Callable[[int, object], None],
+        ask_stacks: Callable[[float, Callable[[], None]], None],
+        stop: Callable[[str], None],
+    ) -> None:
+        self._machine, self._me, self._tell, self._ask_stacks, self._stop = machine, me, tell, ask_stacks, stop
+        self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
+        self._idle: dict[int, float] = {}  # node -> seconds since it printed, as it said last
+        self._warned = False
+        self.over = False
+
+    def begin(self) -> None:
+        """Ranks run from now on."""
+        if self._limit:
+            self._machine.after(min(self._limit / 4, 10.0), self._look)
+
+    def _look(self) -> None:
+        if not self.over:
+            self._tell(self._me, messages.Ping(0))
+            self.begin()
+
+    def heard(self, node: int, idle: float) -> None:
+        """Show every rank's stack once none has printed for the limit; say no more until one does."""
+        self._idle[node] = idle
+        if node != self._me or not self._limit or self.over:
+            return
+        idle = min(self._idle.values())
+        if idle < self._limit / 2:  # what the nodes said is a little old, so they need not agree to the second
+            self._warned = False
+        elif idle >= self._limit and not self._warned:
+            self._warned = True
+            reason = f"no rank has printed anything for {idle / 60:.3g} minutes"
+            self._machine.say(f"{reason}; this is what they do:")
+            self._ask_stacks(_SHOWN, lambda: self._stop(reason) if self._stops else None)

@@ -1,0 +1,284 @@
+"""Every node but worker-0: answers the roll call, and stays until it is released or its leader is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from entrypoint import __version__, heartbeat
+from entrypoint.errors import ConfigError, RetryError, UnavailableError
+from entrypoint.job import actions, events, messages
+from entrypoint.job.analysis import ended, follow, short
+from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.machine import Machine
+from entrypoint.model import Outcome, Plan
+from entrypoint.spec import JobSpec
+
+_LEADER = 0
+
+
+class Worker:
+    """A node that follows. `handle` takes what happened and when, and gives what is to be done about it."""
+
+    def __init__(self, spec: JobSpec, draft: Plan, attempt: int) -> None:
+        self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's count, once it has said it
+        self._topology = draft.topology
+        self._me = draft.topology.me
+        self._lease = spec.timeouts.lease
+        self._leader_name = ""  # which leader we have answered
+        self._connected = False
+        self._heard = 0.0  # when the leader was, last
+        self._missing: dict[str, str] = {}  # what is waited for before the start -> why
+        self._started = False
+        self._force = False  # a second signal: nobody waits for the grace
+        self._stopping = self._stopped = False
+        self._stop: Outcome | None = None  # somebody asked us to stop, be the job's result known or not
+        self._refused = ""  # why this node cannot be of the leader's job
+        self.outcome: Outcome | None = None  # the first one decided, whatever comes later
+        self._released = self._ended = False
+        self._due = 0.0  # when we meant to look whether the leader is silent
+        self._machine = Machine()
+        self._act, self._after = self._machine.act, self._machine.after
+
+    # -- the machine
+
+    @property
+    def wake(self) -> float:
+        """When `handle` is to be called at the latest."""
+        return self._machine.wake
+
+    def handle(self, event: Any, now: float) -> list[Any]:
+        """What is to be done, now that this happened at `now` (seconds)."""
+        if self._ended:
+            return []
+        return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
+
+    def may_replace(self, message: Any) -> bool:
+        """Only the same leader again, for as long as that is heard: nobody else takes a running job's node."""
+        same = isinstance(message, messages.Hello) and message.leader == self._leader_name
+        return same or not self._leader_is_there()
+
+    def _tell_leader(self, message: Any) -> None:
+        self._act(actions.Send(_LEADER, message))
+
+    def _decide(self, status: int, reason: str, program: bool = False, again: bool = False) -> None:
+        """The job's result, unless it is known already."""
+        if self.outcome is None:
+            self.outcome = Outcome(status, reason, program, again)
+            self._finish()
+
+    # -- roll call
+
+    def _on_began(self, event: events.Began) -> None:
+        self._act(actions.OpenDoor())
+
+    def _on_door_opened(self, event: events.DoorOpened) -> None:
+        self._heard = self._machine.now
+        leader, limit = self._topology.leader, self._spec.timeouts.peers
+        self._miss(leader.host, "it has not called yet")
+        # Neither is needed to answer a call; a name that nobody knows is why none comes, so it is worth a word.
+        self._act(actions.Resolve((leader.rank, self._me)))
+        self._after(limit, self._out_of_time, "roll call")
+
+    def _miss(self, what: str, why: str) -> None:
+        self._missing[what] = why
+        self._act(actions.Missing(what, why, peers=False))
+
+    def _on_name_state(self, event: events.NameState) -> None:
+        if not self._started:
+            self._miss(f"the name {event.host}", event.state)
+
+    def _on_unreached(self, event: events.Unreached) -> None:
+        """Somebody's login failed. A leader that takes us for another job's leaves before it logs in."""
+        if not self._started:
+            self._miss(self._topology.leader.host, event.why)
+
+    def _out_of_time(self) -> None:
+        if self._leader_is_there():
+            # A leader that has called, and is still there, gives up by itself and says why.
+            self._after(heartbeat.patience(self._lease), self._out_of_time, "roll call")
+            return
+        limit = self._spec.timeouts.peers
+        seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
+        do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
+        raise UnavailableError(f"{self._topology.leader.host} did not call within {limit:.0f}s", seen, do)
+
+    def _leader_is_there(self) -> bool:
+        return self._connected and self._machine.now - self._heard <= heartbeat.patience(self._lease)
+
+    # -- what the leader says
+
+    def _on_heard(self, event: events.Heard) -> None:
+        if event.node == self._me:
+            self._here(event.message)
+            return
+        self._heard, self._connected = self._machine.now, True
+        if self.outcome is not None and not isinstance(event.message, messages.Release):
+            return  # this node is leaving; a leader that starts again finds the next one
+        _FROM_LEADER[type(event.message)](self, event.message)
+
+    def _hello(self, hello: messages.Hello) -> None:
+        wrong = self._disagreement(hello)
+        if wrong:
+            self._tell_leader(messages.Refuse(*wrong))
+            # Once it is heard, which ends the session: what is only sent goes down with our sshd.
+            self._refused = " | ".join(wrong)
+            self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, self._refused))
+            return
+        self._leader_name, self._lease = hello.leader, hello.lease
+        self._act(actions.Report(hello.env, hello.address))
+
+    def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
+        """Why this container and the leader's can't be one job: what, seen, do."""
+        hosts = tuple(node.host for node in self._topology.nodes)
+        # The toolkit first: a hello of another version has nothing else to compare.
+        mine = {"toolkit": __version__, "hosts": hosts, "rank": self._me, "launcher": self._draft.launcher}
+        for name, value in mine.items():
+            if getattr(hello, name) != value:
+                seen = f"{short(value)} here, {short(getattr(hello, name))} on {self._topology.leader.host}"
+                return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
+        return None
+
+    def _start(self, message: messages.Start) -> None:
+        if self._started:
+            return
+        self._started = True
+        self._machine.drop("roll call")
+        self._act(actions.StopCalling())
+        self.attempt = message.attempt
+        role = "starting" if self._draft.launch.programs else "this node's ranks are started from there"
+        self._machine.say(f"{self._topology.leader.host} has everyone; {role}")
+        self._do(message)
+        self._due = self._machine.now
+        self._look_for_silence()
+
+    def _do(self, message: Any) -> None:
+        """An order for the programs of this node."""
+        self._act(actions.Send(self._me, message))
+
+    def _stop_here(self, message: messages.Stop) -> None:
+        if message.grace == 0 or not self._stopping:
+            self._stopping = True
+            self._do(message)
+
+    def _release(self, message: messages.Release) -> None:
+        self._released = True
+        self._tell_leader(messages.Leaving())
+        if self.outcome is None:
+            self._decide(message.status, message.reason, message.program, message.again)
+
+    def _look_for_silence(self) -> None:
+        """The leader speaks every fifth of the lease; nothing of it for longer than that allows: it is gone."""
+        patience, now = heartbeat.patience(self._lease), self._machine.now
+        self._heard = heartbeat.forgiven(self._heard, self._due, now)
+        silent = now - self._heard
+        if silent > patience and self.outcome is None:
+            reason = f"{self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
+            self._tell_failure(Outcome(RetryError.status, reason))  # read when it wakes
+            self._decide(RetryError.status, reason)
+            return
+        self._due = self._machine.now + min(
+            heartbeat.interval(self._lease), max(0.1, self._heard + patience - self._machine.now)
+        )
+        self._machine.at(self._due, self._look_for_silence, "look")
+
+    def _on_lost(self, event: events.Lost) -> None:
+        self._connected = False
+        if self._refused:
+            self._decide(ConfigError.status, self._refused)
+        # Before the start it may come again: a leader calls until all have answered.
+        if self._started:
+            why = event.why or "its session ended"
+            self._decide(RetryError.status, f"{self._topology.leader.host} is lost: {why}")
+
+    # -- what happens here
+
+    def _here(self, message: Any) -> None:
+        if isinstance(message, messages.Stopped):
+            self._stopped = True
+        self._tell_leader(message)
+        if self._stopped and self.outcome is not None:
+            self._end()
+
+    def _on_signalled(self, event: events.Signalled) -> None:
+        if event.again:
+            self._force = True
+            self._tell_leader(messages.Hurry())
+            if self._stopping:
+                self._do(messages.Stop(0))
+        status = 128 + event.signum
+        outcome = Outcome(status, ended("this node", status))
+        if self._started or self.attempt > 1:  # a job that has run is stopped as a whole
+            self._give_up(outcome, stop=True)
+        else:  # it may come again, and the job has not started: nobody else ends
+            self._tell_failure(outcome, stop=True)
+            self._leave(outcome, stop=True)
+
+    def _on_faulted(self, event: events.Faulted) -> None:
+        self._give_up(event.outcome)
+
+    def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
+        """The leader decides for all; without one, or when it does not in time, this node decides for itself."""
+        if not self._leader_is_there():
+            self._leave(outcome, stop)
+            return
+        if stop:
+            self._stop = self._stop or outcome
+        self._tell_failure(outcome, stop)
+        patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._lease)
+        self._after(patience, lambda: self._leave(outcome, stop))
+
+    def _leave(self, outcome: Outcome, stop: bool) -> None:
+        if stop:
+            self._stop = self._stop or outcome
+        self._decide(outcome.status, outcome.reason, outcome.program)
+
+    def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
+        self._tell_leader(messages.Failed(outcome.status, outcome.reason, outcome.program, stop))
+
+    # -- end
+
+    def _finish(self) -> None:
+        """The programs have their grace, also where the leader is gone; where it has let us go, they have had it."""
+        grace = 0 if self._released or self._force else self._spec.timeouts.grace
+        if not self._stopping:
+            self._stopping = True
+            self._do(messages.Stop(grace))
+        elif self._stopped:
+            self._end()
+
+    def _end(self) -> None:
+        assert self.outcome is not None
+        outcome = self.outcome
+        if not self._released:  # each worker counts on from what the leader said last
+            outcome = follow(outcome, self.attempt, self._spec.restarts, self._stop)
+        self._ended = True
+        self._machine.end(outcome)
+
+    def _on_ignored(self, event: Any) -> None:
+        """Only time has passed, or what only a leader needs to know."""
+
+
+_HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
+    events.Began: Worker._on_began,
+    events.Woke: Worker._on_ignored,
+    events.DoorOpened: Worker._on_door_opened,
+    events.NameState: Worker._on_name_state,
+    events.Unreached: Worker._on_unreached,
+    events.Lost: Worker._on_lost,
+    events.Heard: Worker._on_heard,
+    events.Prepared: Worker._on_ignored,
+    events.LaunchersGone: Worker._on_ignored,
+    events.Signalled: Worker._on_signalled,
+    events.Faulted: Worker._on_faulted,
+}
+_FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
+    messages.Hello: Worker._hello,
+    messages.Start: Worker._start,
+    messages.Ping: Worker._do,
+    messages.Signal: Worker._do,
+    messages.Stacks: Worker._do,
+    messages.LetGo: Worker._do,
+    messages.Stop: Worker._stop_here,
+    messages.Release: Worker._release,
+}

@@ -1,0 +1,324 @@
+"""The programs and ranks of this node: orders in, reports out, both as the messages that nodes exchange."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from entrypoint.host import checks, ourselves, process, rank_table
+from entrypoint.host.files import RunDir, make_folders
+from entrypoint.host.limits import Processes
+from entrypoint.host.memory import Memory
+from entrypoint.host.speaker import Speaker
+from entrypoint.job import messages
+from entrypoint.job.analysis import End, Ends, ended
+from entrypoint.job.messages import LINE, LINES, one_line
+from entrypoint.model import Facts, File, Launch, Members, Plan
+from entrypoint.plan import environment, kept, settle
+from entrypoint.programs import mpirun, stacks
+from entrypoint.programs.orphans import Reaper
+from entrypoint.programs.ranks import Ranks
+from entrypoint.spec import JobSpec
+from entrypoint.supervised import OF_PROGRAM
+
+_LOOK = 0.5  # seconds between two looks at what the kernel of version 1 cgroups tells nobody of
+_GONE = 10.0  # seconds for killed programs to be gone: taking much memory back takes the kernel its time
+_LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace, before they are killed
+
+
+def last_lines(tail: Path) -> tuple[str, ...]:
+    """What a program that failed said last, as its supervisor wrote it down; nothing where it did not."""
+    try:
+        text = tail.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(one_line(line, LINE) for line in [line.rstrip() for line in lines if line.strip()][-LINES:])
+
+
+class Programs:
+    """What runs on this node for the job. `do` takes an order; `tell` gets what happens."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        draft: Plan,
+        run_dir: RunDir,
+        say: Speaker,
+        tell: Callable[[Any], None],
+        background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[None]],
+    ) -> None:
+        self._spec, self._facts, self._draft, self._run_dir = spec, facts, draft, run_dir
+        self._say, self._tell, self._background = say, tell, background
+        self._plan = draft  # until `prepare`
+        self._members = draft.members
+        self._leader_env: Mapping[str, str] | None = None
+        self._by_ranks = draft.launch.reports == "ranks"
+        self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or what keeps them
+        self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
+        self._failed_ranks: list[End] = []  # since a program last started its ranks
+        self._stopping: asyncio.Task[None] | None = None
+        self._force = asyncio.Event()  # skip the rest of the grace
+        self._line_shown = False
+        ourselves.show(ourselves.WAITING)  # where an attempt before had started
+        process.adopt_orphans()
+        self._reaper = Reaper(self._daemon_ended)
+        self._memory, self._processes = Memory.watch(), Processes.watch()
+        self._ranks = Ranks(run_dir, self._on_report)
+        self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
+
+    # -- orders
+
+    def do(self, message: Any) -> None:
+        """Carry out an order of the leader's."""
+        _ORDERS[type(message)](self, message)
+
+    def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Launch:
+        """Settle what this node will do, and write all that it needs: a rank may be started here from now on.
+
+        What waits for a rank table is prepared when it is started. Raises EntrypointError.
+        """
+        self._members, self._leader_env = members, leader_env
+        return self._draft.launch if self._draft.launch.needs_rank_table else self._prepare()
+
+    def _prepare(self) -> Launch:
+        self._plan = settle(self._spec, self._facts, self._draft.topology, self._members, self._leader_env)
+        self.write(self._plan.files)
+        make_folders(self._plan.launch.folders)
+        self._run_dir.write("said", f"{time.monotonic():020.3f}\n\n\n", 0o600)
+        self._say.follow(self._run_dir.path / "said")
+        return self._plan.launch
+
+    def write(self, files: Iterable[File]) -> None:
+        """Write the plan's files, but for the keys, which are written where they are made."""
+        for file in files:
+            if file.text:
+                self._run_dir.write(file.name, file.text, file.mode)
+
+    def _on_start(self, message: messages.Start) -> None:
+        self._background(self._start_all())
+        if self._by_ranks:
+            self._background(self._watch_limit())
+
+    async def _start_all(self) -> None:
+        if self._draft.launch.needs_rank_table:
+            limit = self._spec.timeouts.peers
+            cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
+            self._members = replace(self._members, cards=cards)
+            self._prepare()
+        ourselves.show(ourselves.STARTED)
+        launch = self._plan.launch
+        # All of them first: one may have ended before the next is started, and is not the last.
+        for number, program in enumerate(launch.programs):
+            name = program.argv[0] if launch.becomes_program else self._plan.launcher
+            self._running[number] = program.label or name
+        for number, _ in enumerate(launch.programs):
+            if self._stopping is None:
+                await self._start(number)
+
+    async def _start(self, number: int) -> None:
+        plan, program = self._plan, self._plan.launch.programs[number]
+        argv, env = program.argv, environment(self._facts.env, (*plan.env, *program.env))
+        if not self._by_ranks:  # else each rank is kept, wherever it runs
+            argv = kept(program, number, self._spec, self._draft.topology)
+        unread = None if self._by_ranks else process.cannot_read(self._spec.command, plan.workdir)
+        if refused := unread or checks.program(self._facts, plan, program):
+            self._ended(number, refused.status, refused.reason)
+            return
+        try:
+            started = await process.start(argv, env, plan.workdir, kept=not self._by_ranks)
+        except OSError as error:
+            outcome = process.cannot_start(program.argv, error)
+            self._ended(number, outcome.status, outcome.reason)
+            return
+        self._started.append(started)
+        self._background(self._wait_for(started, number))
+
+    def _on_ping(self, message: messages.Ping) -> None:
+        self._ranks.read()  # what a rank said before comes before this answer
+        self._tell(messages.Pong(self._idle(), message.number))
+
+    def _on_signal(self, message: messages.Signal) -> None:
+        """Give the ranks of this node a signal, and not what starts them, which would end by it."""
+        ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
+        ranks.signal(signal.Signals[message.name])
+
+    def _on_stacks(self, message: messages.Stacks) -> None:
+        self._background(self._show_and_tell())
+
+    def _on_stop(self, message: messages.Stop) -> None:
+        if self._stopping is None:
+            self._stopping = self._background(self._stop(message.grace))
+        elif message.grace == 0:
+            self._force.set()
+
+    def _on_let_go(self, message: messages.LetGo) -> None:
+        self._ranks.let_go()
+
+    # -- reports
+
+    async def _wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
+        status = process.exit_status(await program.wait())
+        if self._by_ranks:
+            self._ranks.read()
+            self._ended(number, status, why=self._why(status))
+            return
+        self._ranks.read()  # what its supervisor said of it
+        if number in self._running:  # nothing: it was killed, or could not even start
+            self._on_report("end", number, status)
+
+    def _on_report(self, event: str, number: int, value: int) -> None:
+        """A supervisor tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
+        tail, why = self._last_words(f"tail.{number}", event, value)
+        if not self._by_ranks:
+            if event == "end" and number in self._running:
+                self._ended(number, value, why=why, tail=tail)
+        elif event == "start":
+            self._tell(messages.RankStart(number, value))
+        else:
+            self._tell(messages.RankEnd(number, value, tail, why))
+
+    def _on_program_rank(self, event: str, rank: int, value: int) -> None:
+        """A rank that a program of this node started: its failure is why the program fails, or starts all again."""
+        if event == "start":
+            self._failed_ranks.clear()
+        elif value:
+            what = f"rank {rank}"
+            tail, why = self._last_words(f"tail.{OF_PROGRAM}.{rank}", event, value)
+            self._failed_ranks.append(End(value, what, ended(what, value, why), tail))
+
+    def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
+        """The last lines of what ended, where it failed, and why, where that is known."""
+        tail = last_lines(self._run_dir.path / file) if event == "end" and value else ()
+        return tail, self._why(value) if event == "end" else ""
+
+    def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
+        what = self._running.pop(number)
+        end = End(status, what, reason or ended(what, status, why), tail)
+        self._program_ranks.read()  # what they told before may still lie there
+        if status:
+            end = Ends(failures=[*self._failed_ranks, end]).cause() or end
+        self._tell(messages.Ended(**vars(end), last=not self._running))
+
+    def _daemon_ended(self, name: str, wait: int) -> None:
+        status = process.exit_status(os.waitstatus_to_exitcode(wait))
+        self._tell(messages.Daemon(name, status, self._why(status)))
+
+    async def _watch_limit(self) -> None:
+        """While ranks are started: a process that the kernel refuses may be one of them, and nobody would say so."""
+        processes, ends = Processes.watch(), time.monotonic() + self._spec.timeouts.launch
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        while self._stopping is None and time.monotonic() < ends:
+            await asyncio.wait({never}, timeout=_LOOK)
+            if reason := processes.refused():
+                self._say(f"warning: {reason}")
+                self._tell(messages.Limit(reason))
+                return
+
+    def _why(self, status: int) -> str:
+        """What this container ran out of, where a program of it failed."""
+        killed = (status == 128 + signal.SIGKILL and self._memory.oom_killed()) or ""
+        return killed or (status != 0 and self._processes.refused()) or ""
+
+    def _idle(self) -> float:
+        """Seconds since a rank of this node printed something, or since its programs were started."""
+        try:
+            # Not the file's own time: a clock may jump, and a file server has another one.
+            return time.monotonic() - float((self._run_dir.path / "said").read_bytes()[:20])
+        except (OSError, ValueError):
+            return 0.0
+
+    def show_line(self) -> None:
+        """Say once how mpirun was started."""
+        if not self._line_shown and (line := mpirun.line(self._run_dir.path)):
+            self._line_shown = True
+            self._say(f"started: {line}")
+
+    def failed_login(self) -> str:
+        """What is known of a login of mpirun's that failed."""
+        return mpirun.failed_login(self._run_dir.path)
+
+    def written(self) -> int:
+        """Bytes that the programs of this node have written so far."""
+        return sum(process.written(each.pid) for each in self._started)
+
+    async def gone(self) -> None:
+        """Return when the programs that were started have ended."""
+        for program in self._started:
+            await program.wait()
+
+    # -- end
+
+    async def _stop(self, grace: float) -> None:
+        """TERM to every program of this node, the whole grace (seconds) to save, then KILL; then say so.
+
+        Where ranks report themselves the launcher is not told: it has less patience than the grace.
+        """
+        gone = None
+        if self._by_ranks:
+            self._ranks.terminate()
+            gone = asyncio.create_task(self._ranks.gone())
+        elif groups := [program.pid for program in self._started if program.returncode is None]:
+            running = set(groups) - self._ranks.leaving  # what the others left, their supervisors end
+            below = {pid for group in running for pid in process.descendants(group)}
+            for group in running:
+                process.kill_group(group, signal.SIGTERM)
+            gone = asyncio.create_task(self._all_gone(groups, below))
+        if gone:
+            force = asyncio.create_task(self._force.wait())
+            done, _ = await asyncio.wait({gone, force}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            gone.cancel()
+            force.cancel()
+            if grace and not done:
+                words = f"not all programs stopped within the grace of {grace:g}s"
+                self._say(f"{words}; this is what they do, then they are killed")
+                await self._show_stacks(_LAST_LOOK)
+            self._ranks.kill()
+        self._tell(messages.Stopped())
+
+    async def _all_gone(self, groups: list[int], below: set[int]) -> None:
+        """Return when the programs are gone and all that they had started: what needs the grace may be the latter."""
+        await self._ranks.ended()
+        # Their own process groups were told to stop; what has another one, a launcher tells, if it is one and did.
+        left = below & set(process.descendants(os.getpid()))  # orphans are ours
+        process.kill(process.outside_groups(left, groups), signal.SIGTERM)
+        await process.gone(left)
+        await process.gone(groups)  # they stay until the last words are passed on
+
+    async def _show_and_tell(self) -> None:
+        await self._show_stacks()
+        self._tell(messages.Shown())
+
+    async def _show_stacks(self, limit: float = 10.0) -> None:
+        alive = self._program_ranks.alive or self._ranks.alive
+        names = {} if self._by_ranks or self._program_ranks.alive else self._running
+        programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
+        await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._say)
+
+    async def close(self) -> None:
+        """Nothing that the job has started on this node outlives it."""
+        if left := await process.end_all(_GONE):
+            do = "see what their kernel waits for"
+            words = f"killed programs are still there after {_GONE:g}s, with what they hold"
+            self._say(f"{words} | {'; '.join(left)} | {do}")
+        await self.gone()
+        self._ranks.close()
+        self._program_ranks.close()
+        self._reaper.close()
+
+
+_ORDERS: Mapping[type, Callable[[Programs, Any], None]] = {
+    messages.Start: Programs._on_start,
+    messages.Ping: Programs._on_ping,
+    messages.Signal: Programs._on_signal,
+    messages.Stacks: Programs._on_stacks,
+    messages.Stop: Programs._on_stop,
+    messages.LetGo: Programs._on_let_go,
+}

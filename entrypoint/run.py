@@ -1,0 +1,388 @@
+"""Runs the job on this node: what happens becomes events, and the machine's actions are done.
+
+Where there is nothing to coordinate, we become the program instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import signal
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any
+
+from entrypoint import __version__, interfaces
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
+from entrypoint.host import checks, hooks, place, process
+from entrypoint.host import keys as job_keys
+from entrypoint.host.files import RunDir
+from entrypoint.host.progress import Say, Waiting
+from entrypoint.host.signals import Signals
+from entrypoint.host.speaker import Speaker
+from entrypoint.host.sshd import Sshd
+from entrypoint.job import actions, events, messages
+from entrypoint.job.analysis import ended
+from entrypoint.job.leader import Leader
+from entrypoint.job.worker import Worker
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.plan import environment
+from entrypoint.plan.members import with_interface
+from entrypoint.programs.programs import Programs
+from entrypoint.session.endpoint import Endpoint
+from entrypoint.session.resolve import resolve
+from entrypoint.spec import JobSpec
+
+
+def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:
+    """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
+    become the program.
+
+    Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
+    """
+    if draft.no_roll_call:
+        others = "each node waits for its peers and ends by itself, whatever the others do"
+        say(f"no roll call, since {draft.no_roll_call}: {others}")
+    for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
+        say(f"warning: {words}")
+    unfit = _unfit(spec, facts, draft, signals, say)
+    if draft.mode == "coordinated":
+        draft, unusable = place.settle(spec, facts, draft)
+        unfit = unfit or unusable
+    if unfit and draft.mode != "coordinated":
+        return unfit
+    if unfit:
+        say(f"{unfit.reason}; the roll call tells the other nodes")
+    if draft.mode == "exec":
+        (program,) = draft.launch.programs
+        return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
+    signals.hold()
+    attempt = 1
+    while True:
+        outcome, attempt = asyncio.run(_boot(spec, facts, draft, unfit, attempt, signals, say))
+        if not outcome.again:
+            return outcome
+        over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
+        if signals.stopped:
+            status = 128 + signals.stopped
+            return Outcome(status, ended("this node", status, over))
+        say(f"{over}; starting again")
+        attempt += 1
+
+
+def _unfit(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
+    """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
+    env = environment(facts.env, draft.env)
+    with signals.held():
+        failed = asyncio.run(hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say))
+    if failed is not None:
+        return failed
+    unfit, warnings = checks.machine(spec, draft)
+    for words in warnings:
+        say(f"warning: {words}")
+    return unfit
+
+
+async def _boot(
+    spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, attempt: int, signals: Signals, say: Speaker
+) -> tuple[Outcome, int]:
+    """One attempt's outcome, and its number: the leader may have counted further than we."""
+    try:
+        loop = Loop(spec, facts, draft, unfit, attempt, signals, say)
+    except EntrypointError as error:
+        return Outcome(error.status, str(error)), attempt
+    try:
+        return await loop.run(), loop.machine.attempt
+    finally:
+        await loop.close()
+
+
+class Loop:
+    """One attempt on this node: the machine, and the parts that see and do things for it."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        draft: Plan,
+        unfit: Outcome | None,
+        attempt: int,
+        signals: Signals,
+        say: Speaker,
+    ) -> None:
+        self._spec, self._facts, self._draft, self._unfit, self._say = spec, facts, draft, unfit, say
+        self._topology, self._me = draft.topology, draft.topology.me
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._internal_error)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._over: asyncio.Future[Outcome] = self._loop.create_future()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._queue: list[Any] = []  # events that happened while another was dealt with
+        self._busy = False
+        self._name = secrets.token_hex(8)  # of a leader: another one with our keys has another
+        self.machine: Leader | Worker
+        if draft.topology.is_leader or draft.mode != "coordinated":
+            self.machine = Leader(spec, facts, draft, attempt)
+        else:
+            self.machine = Worker(spec, draft, attempt)
+        self._calls: Any = None  # the leader's RollCall, once the door is open
+        self._waiting: dict[bool, Waiting] = {}
+        self._endpoint: Endpoint | None = None
+        self._sshd: Sshd | None = None
+        self._run_dir = RunDir(draft.topology.run_dir)
+        self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background)
+        signals.take(self._signalled, self._user_signalled)
+
+    async def run(self) -> Outcome:
+        """From this node's start to its end, with the job's outcome."""
+        self.tell(events.Began())
+        return await self._over
+
+    # -- events
+
+    def tell(self, event: Any) -> None:
+        """Give the machine an event, and do what it wants done about it; one after the other."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue and not self._over.done():
+                self._step(self._queue.pop(0))
+        finally:
+            self._busy = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self.machine.wake < math.inf and not self._over.done():
+            self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.Woke())
+
+    def _step(self, event: Any) -> None:
+        for action in self.machine.handle(event, time.monotonic()):
+            try:
+                _ACTIONS[type(action)](self, action)
+            except Exception as error:
+                self._failed(error)
+
+    def _here(self, message: Any) -> None:
+        self.tell(events.Heard(self._me, message))
+
+    def _failed(self, error: Exception) -> None:
+        """An error ends the job: ours to say, or an internal error; never a silent wait."""
+        if self._unfit:  # known before, and maybe its cause
+            outcome = self._unfit
+        elif isinstance(error, EntrypointError):
+            outcome = Outcome(error.status, str(error))
+        else:
+            reason = f"a defect of ours: {type(error).__name__}: {error} | please report it"
+            outcome = Outcome(EXIT_SOFTWARE, reason)
+        self.tell(events.Faulted(outcome))
+
+    def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failed(context.get("exception") or RuntimeError(context["message"]))
+
+    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
+        """Run something beside the rest; an error of ours in it ends the job."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:
+                self._failed(error)
+
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _signalled(self, signum: int, again: bool) -> None:
+        self.tell(events.Signalled(signum, again))
+
+    def _user_signalled(self, signum: int) -> None:
+        self._here(messages.Signal(signal.Signals(signum).name))
+
+    # -- actions
+
+    def _do_say(self, action: actions.Say) -> None:
+        self._say(action.text)
+
+    def _do_missing(self, action: actions.Missing) -> None:
+        if action.peers not in self._waiting:
+            what = "peers" if action.peers else ""
+            self._waiting[action.peers] = Waiting(self._say, self._spec.timeouts.peers, what)
+        self._waiting[action.peers].update(action.host, action.state)
+
+    def _do_open_door(self, action: actions.OpenDoor) -> None:
+        self._background(self._open_door())
+
+    async def _open_door(self) -> None:
+        """Make this node one that can be logged in to: keys, control endpoint, sshd."""
+        keys = job_keys.load(self._spec, self._topology)
+        for name, content in keys.files().items():
+            if any(file.name == name for file in self._draft.files):
+                self._run_dir.write(name, content, 0o600)
+        self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
+        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
+        await self._endpoint.open(self._run_dir)
+        this = self._topology.this
+        config = self._run_dir.path / "sshd_config"
+        self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
+        self._background(self._sshd.watch(self._on_sshd_died))
+        if self._topology.is_leader:
+            from entrypoint.session.rollcall import RollCall  # a worker needs no ssh client, which is slow to import
+
+            self._calls = RollCall(
+                self._topology.nodes, self._topology.user, keys, self._question, self.tell, self._say, self._background
+            )
+        report = replace(self._draft.members.reports[self._me], broken=self._broken())
+        self.tell(events.DoorOpened(report))
+
+    def _question(self, node: Any, address: str) -> messages.Hello:
+        return messages.Hello(
+            toolkit=__version__,
+            hosts=tuple(each.host for each in self._topology.nodes),
+            rank=node.rank,
+            launcher=self._draft.launcher,
+            env=dict(self._spec.env),
+            lease=self._spec.timeouts.lease,
+            leader=self._name,
+            address=address,
+        )
+
+    def _broken(self) -> Outcome | None:
+        """Why this node cannot take part, or start what the launcher needs. A rank would not say it."""
+        return self._unfit or checks.launcher(self._facts, self._draft.launch)
+
+    def _may_replace(self, first: Any) -> bool:
+        """Whether who says this first may take the place of a session that is there: a leader tells all how it is."""
+        return isinstance(self.machine, Leader) or self.machine.may_replace(first)
+
+    def _on_endpoint(self, message: Any) -> None:
+        self.tell(events.Called(message) if self._topology.is_leader else events.Heard(0, message))
+
+    def _on_endpoint_lost(self, why: str) -> None:
+        if not self._topology.is_leader:
+            self.tell(events.Lost(0, why))
+
+    def _on_sshd_line(self, line: str) -> None:
+        if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
+            self.tell(events.Unreached(0, "someone called, not with this job's keys: another secret?"))
+
+    def _on_sshd_died(self, what: str) -> None:
+        self.tell(events.Faulted(Outcome(OsError.status, what)))
+
+    def _do_resolve(self, action: actions.Resolve) -> None:
+        for rank in action.nodes:
+            self._background(self._resolve(self._topology.nodes[rank]))
+
+    async def _resolve(self, node: Any) -> None:
+        def update(state: str) -> None:
+            self.tell(events.NameState(node.host, state))
+
+        await resolve(node.address or node.host, None, update)
+        update("")
+
+    def _do_call(self, action: actions.Call) -> None:
+        self._calls.call(self._topology.nodes[action.node])
+
+    def _do_stop_calling(self, action: actions.StopCalling) -> None:
+        if self._calls:
+            self._calls.stop()
+        for waiting in self._waiting.values():
+            waiting.close()
+
+    def _do_close(self, action: actions.Close) -> None:
+        self._calls.close(action.node)
+
+    def _do_send(self, action: actions.Send) -> None:
+        if action.node == self._me:
+            self._programs.do(action.message)
+        elif self._calls:
+            self._calls.send(action.node, action.message)
+        elif self._endpoint:
+            self._endpoint.send(action.message)
+
+    def _do_answer(self, action: actions.Answer) -> None:
+        if self._endpoint:
+            self._endpoint.send(action.message)
+
+    def _do_report(self, action: actions.Report) -> None:
+        mine = interfaces.of_address(self._facts.interfaces, [action.address])
+        members = with_interface(self._draft.members, self._me, mine)
+        broken = self._broken()
+        try:
+            if not broken:
+                self._programs.prepare(members, action.env)
+        except EntrypointError as error:
+            broken = Outcome(error.status, str(error))
+        own: NodeReport = members.reports[self._me]
+        facts = messages.Facts(
+            slots=own.slots,
+            mpi=own.mpi,
+            toolkit=__version__,
+            clock=time.time(),
+            attempt=self.machine.attempt,
+            broken=(broken.status, broken.reason, broken.program) if broken else None,
+            interface=(mine.name, mine.address, mine.network) if mine else None,
+            interfaces=interfaces.names(self._facts.interfaces),
+        )
+        self._do_answer(actions.Answer(facts))
+
+    def _do_prepare(self, action: actions.Prepare) -> None:
+        launch = self._programs.prepare(action.members)
+        self.tell(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
+
+    def _do_show_line(self, action: actions.ShowLine) -> None:
+        self._programs.show_line()
+
+    def _do_find_failed_login(self, action: actions.FindFailedLogin) -> None:
+        self.tell(events.LoginFailed(self._programs.failed_login()))
+
+    def _do_measure(self, action: actions.Measure) -> None:
+        self.tell(events.Progress(self._programs.written(), process.is_read(1, 2)))
+
+    def _do_await_launchers(self, action: actions.AwaitLaunchers) -> None:
+        self._background(self._await_launchers())
+
+    async def _await_launchers(self) -> None:
+        await self._programs.gone()
+        self.tell(events.LaunchersGone())
+
+    def _do_end(self, action: actions.End) -> None:
+        self._over.set_result(action.outcome)
+
+    async def close(self) -> None:
+        """Nothing of ours outlives us: processes, socket, files."""
+        for waiting in self._waiting.values():
+            waiting.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._endpoint is not None:
+            self._endpoint.close()
+        if self._sshd is not None:
+            self._sshd.stop()
+        await self._programs.close()
+        if self._sshd is not None:
+            await self._sshd.ended()
+        self._run_dir.close()
+
+
+_ACTIONS: Mapping[type, Callable[[Loop, Any], None]] = {
+    actions.Say: Loop._do_say,
+    actions.Missing: Loop._do_missing,
+    actions.OpenDoor: Loop._do_open_door,
+    actions.Resolve: Loop._do_resolve,
+    actions.Call: Loop._do_call,
+    actions.StopCalling: Loop._do_stop_calling,
+    actions.Close: Loop._do_close,
+    actions.Send: Loop._do_send,
+    actions.Answer: Loop._do_answer,
+    actions.Report: Loop._do_report,
+    actions.Prepare: Loop._do_prepare,
+    actions.ShowLine: Loop._do_show_line,
+    actions.FindFailedLogin: Loop._do_find_failed_login,
+    actions.Measure: Loop._do_measure,
+    actions.AwaitLaunchers: Loop._do_await_launchers,
+    actions.End: Loop._do_end,
+}

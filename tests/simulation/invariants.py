@@ -1,0 +1,116 @@
+"""What must hold in every simulated job, whatever happens: a schedule in, violations out."""
+
+from __future__ import annotations
+
+from entrypoint import heartbeat
+from tests.simulation.schedule import GRACE, LAUNCH, LEASE, NEVER, PEERS, Schedule
+from tests.simulation.world import World
+
+_PATIENCE = heartbeat.patience(LEASE)
+_MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
+
+
+def bound(schedule: Schedule) -> float:
+    """Seconds after which every node has ended: each attempt has its roll call, its job and its stop."""
+    attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
+    stood_still = sum(fault.seconds for fault in schedule.faults)
+    begun = max(start for start in schedule.starts if start < NEVER)
+    return begun + (schedule.restarts + 1 + len(schedule.of("kill"))) * attempt + stood_still + PEERS
+
+
+def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]:
+    """Run it. Returns the world at its end, and what did not hold."""
+    world = World(schedule, keep_log)
+    world.run(bound(schedule))
+    wrong = list(world.violations)
+    late = [f"node-{each.rank}" for each in world.containers if not each.over]
+    if late and not wrong:
+        wrong.append(f"{', '.join(late)} did not end within {bound(schedule):.0f} s")
+    if not wrong:
+        wrong += _one_status(schedule, world)
+        wrong += _cause(schedule, world)
+        wrong += _restarts(schedule, world)
+    return world, wrong
+
+
+def _final(world: World, rank: int) -> tuple[float, int, str]:
+    """When a node ended for good, with which status, and why."""
+    when, outcome = world.containers[rank].outcomes[-1]
+    return when, outcome.status, outcome.reason
+
+
+def _one_status(schedule: Schedule, world: World) -> list[str]:
+    """Whoever was there when the result was told ends with it."""
+    boot, said = world.released
+    if schedule.of("freeze", "kill", "vanish", "cut", "blink", "lie") or not boot or said.again:
+        return []  # who was away when it was told, or in the next attempt, has a reason of its own
+    wrong = []
+    own = {schedule.other_version, *(rank for rank, number in world.signals.items() if number)}  # reasons
+    for rank in world.must_hear - own:
+        if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
+            seen = _final(world, rank)
+            wrong.append(f"node-{rank} ends with {seen[1]} ({seen[2]}), the leader with {said.status} ({said.reason})")
+    return wrong
+
+
+def _restarts(schedule: Schedule, world: World) -> list[str]:
+    """No more attempts than were asked for, and none after a program's own failure."""
+    leader = world.containers[0]
+    wrong = []
+    if leader.boots > schedule.restarts + 1 + len(schedule.of("kill")):
+        wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
+    if schedule.status and not schedule.faults and leader.boots > 1:
+        wrong.append("the job has started again after a program's own failure")
+    if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill")):
+        wrong.append("the job has started again after it was told to stop")
+    return wrong
+
+
+def _cause(schedule: Schedule, world: World) -> list[str]:
+    """Where one thing went wrong, it is the reason, and everybody ends soon."""
+    plain = (
+        not schedule.mpirun and schedule.broken is None and schedule.other_version is None and max(schedule.starts) < 5
+    )
+    if not plain or len(schedule.faults) > 1 or not world.containers[0].outcomes:
+        return []
+    ended, status, reason = _final(world, 0)
+    if not schedule.faults:
+        return [] if status == schedule.status else [f"nothing went wrong, and the status is {status} ({reason})"]
+    (fault,) = schedule.faults
+    blamed = [
+        outcome.reason for _, outcome in world.containers[0].outcomes if "is lost: nothing heard" in outcome.reason
+    ]
+    if fault.kind == "freeze" and not fault.node and blamed:
+        return [f"the leader stood still, and blames: {blamed[0]}"]
+    name = f"node-{fault.node}"
+    if schedule.status or schedule.restarts or not world.began or fault.at < world.began or not world.hit_running:
+        return []  # before the start, after the end, or in another attempt
+    wrong = []
+    if fault.kind in ("kill", "vanish", "cut") and fault.node and not (status == 75 and name in reason):
+        wrong.append(f"{name} was lost, and the job ended with {status} ({reason})")
+    if fault.kind == "freeze" and fault.seconds < LEASE and status:
+        wrong.append(f"{name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
+    expected = {fault.status, 143} if fault.status in (1, 143) else {fault.status}
+    if fault.kind == "fail" and world.failures and status not in expected:
+        wrong.append(f"{name} failed with {fault.status}, and the job ended with {status} ({reason})")
+    if fault.kind in ("stop", "twice") and status != 143:
+        wrong.append(f"{name} was told to stop, and the job ended with {status} ({reason})")
+    if (
+        fault.kind == "daemon"
+        and schedule.launcher == "mpirun"
+        and world.gone
+        and not (status == 75 and name in reason)
+    ):
+        wrong.append(f"mpirun's daemon was killed on {name}, and the job ended with {status} ({reason})")
+    if fault.kind == "fault" and status != 71:
+        wrong.append(f"{name} failed with 71, and the job ended with {status} ({reason})")
+    if fault.kind in ("user", "stranger") and status:
+        wrong.append(f"nothing went wrong, and the status is {status} ({reason})")
+    if fault.kind == "kill" and not fault.node:
+        return wrong  # another one has started in its place, and waits for the others
+    soon = fault.at + fault.seconds + GRACE + _PATIENCE + _MARGIN
+    if fault.kind == "twice":
+        soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
+    if fault.kind not in ("freeze", "user", "stranger", "daemon") and ended > soon:
+        wrong.append(f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by {soon:.1f} s")
+    return wrong

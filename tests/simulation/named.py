@@ -1,0 +1,67 @@
+"""What outside testing found in coordination, each as a schedule: row of issue 10, and how each node is to end.
+
+A job of these begins at about 0.7 s, and its programs end at about 10.9 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.schedule import LEASE, Fault, Schedule
+
+
+@dataclass(frozen=True)
+class Named:
+    """A schedule, and how its nodes end: their statuses (None: killed, and gone), by when, and what the leader says."""
+
+    schedule: Schedule
+    statuses: tuple[int | None, ...]
+    by: float = 100.0  # seconds
+    reason: str = ""
+    attempts: int = 1
+
+
+def _job(nodes: int, *faults: Fault, **how: Any) -> Schedule:
+    return Schedule(nodes=nodes, starts=how.pop("starts", (0.0,) * nodes), save=how.pop("save", (0.0,) * nodes),
+                    faults=faults, **how)  # fmt: skip
+
+
+NAMED = {
+    "5: a worker's own failure after the roll call": Named(
+        _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="node-1: sshd ended"
+    ),
+    "6: SIGTERM while an attempt ends, with restarts left": Named(
+        _job(3, Fault(5, "kill", 2), Fault(6, "stop", 0), save=(5.0, 5.0, 0.0), restarts=3), (143, 143, None), by=15
+    ),
+    "7: a program's own 75, with restarts left": Named(_job(2, status=75, restarts=2), (75, 75)),
+    "9 and 15e: the leader is killed while all stop": Named(
+        _job(2, Fault(5, "stop", 1), Fault(6, "kill", 0), save=(8.0, 8.0)), (None, 75), by=18
+    ),
+    "10: a second SIGTERM at a worker": Named(
+        _job(2, Fault(5, "twice", 1, seconds=1.0), save=(9.5, 9.5)), (143, 143), by=10
+    ),
+    "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
+    "15b: mpirun's daemon is killed": Named(_job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"),
+    "15c and 47: mpirun's login fails": Named(_job(2, mpirun="fails"), (75, 75), by=6, reason="login failed"),
+    "15g: one count of restarts, also for a node that is replaced": Named(
+        _job(3, Fault(5, "kill", 1, seconds=1.0), Fault(12, "kill", 2), restarts=1), (75, 75, None), by=30, attempts=2
+    ),
+    "15h: a node restarts while the roll call waits": Named(
+        _job(3, Fault(5, "kill", 1, seconds=1.0), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
+    ),
+    "15i: a node stands still while a good job ends": Named(
+        _job(2, Fault(10.75, "freeze", 1, seconds=4.0)), (0, 0), by=20
+    ),
+    "15i: SIGTERM while a job starts again": Named(
+        _job(3, Fault(5, "kill", 2, seconds=1.0), Fault(7.5, "stop", 0), restarts=1), (143, 143, 143), by=60, attempts=2
+    ),
+    "15j: the leader stood still": Named(
+        _job(2, Fault(5, "freeze", 0, seconds=3 * LEASE)), (75, 75), reason="node-0 stood still for"
+    ),
+    "15k: a node that cannot write": Named(_job(3, broken=2), (73, 73, 73), by=10, reason="the disk is full on node-2"),
+    "15l: another leader calls a running job's node": Named(_job(2, Fault(5, "stranger", 1)), (0, 0)),
+    "15m: silence that is shorter than the limit": Named(_job(2, Fault(5, "freeze", 1, seconds=LEASE - 0.1)), (0, 0)),
+    "15n: mpirun stays when every rank has ended": Named(_job(2, mpirun="stays"), (0, 0), by=25),
+    "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
+}

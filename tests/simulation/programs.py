@@ -1,0 +1,205 @@
+"""Made-up programs: ranks that run for a time, save for a time when they are told to stop, fail, or hang."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from entrypoint.job import events, messages
+from tests.simulation.schedule import GRACE
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Container, World
+
+_TERM, _KILL = 143, 137
+
+
+@dataclass
+class Process:
+    """One rank, or one program of a node's own."""
+
+    rank: int
+    ended: int | None = None
+    told: float | None = None  # when it got SIGTERM
+    saves_until: float = 0.0  # what it then needs
+
+
+class Programs:
+    """What runs on one node. Under mpirun ranks are started from elsewhere, and each reports itself."""
+
+    def __init__(self, world: World, container: Container) -> None:
+        self._world, self._container = world, container
+        self._boot = container.boots
+        self._by_ranks = world.schedule.launcher == "mpirun"
+        self._processes: list[Process] = []
+        self._grace: float | None = None  # of the stop that was ordered
+        self._forced = False
+        self._wronged: list[str] = []
+        self._after_end: list[Callable[[], None]] = []
+        self.leader_boot = 0  # of the leader that has started what runs here
+        self.started = False
+        self.stopped = False
+
+    def order(self, message: Any) -> None:
+        """Do as the leader says."""
+        if isinstance(message, messages.Start):
+            self._start()
+        elif isinstance(message, messages.Ping):
+            self._tell(messages.Pong(0.0, message.number))
+        elif isinstance(message, messages.Stacks):
+            self._tell(messages.Shown())
+        elif isinstance(message, messages.Stop):
+            self._stop(message.grace)
+
+    def _tell(self, message: Any, seconds: float = 0.0) -> None:
+        rank, boot = self._container.rank, self._boot
+        event = events.Heard(rank, message)
+        self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
+
+    def _start(self) -> None:
+        self.started = True
+        if self._grace is not None:
+            return
+        if not self._by_ranks:
+            self.run(self._container.rank)
+        elif self._container.rank == 0:
+            self._world.mpirun = Mpirun(self._world, self)
+
+    def run(self, rank: int) -> None:
+        """A rank, or this node's own program, starts."""
+        process = Process(rank)
+        self.leader_boot = self._world.containers[0].boots
+        self._processes.append(process)
+        schedule = self._world.schedule
+        if self._by_ranks:
+            self._tell(messages.RankStart(rank, 1))
+        if self._grace is not None:
+            self._terminate(process, late=True)
+        self._world.after(schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True))
+
+    def fail(self, status: int) -> bool:
+        """One that runs fails by itself, and its peers hang. Returns whether there was one."""
+        for process in self._processes:
+            if process.ended is None and process.told is None:
+                self._world.failures.append((self.leader_boot, self._container.rank, status))
+                self._finish(process, status)
+                return True
+        return False
+
+    def _finish(self, process: Process, status: int, by_itself: bool = False) -> None:
+        if process.ended is not None or (
+            by_itself and (process.told is not None or self._world.hangs(self.leader_boot))
+        ):
+            return
+        if by_itself and status:
+            self._world.failures.append((self.leader_boot, self._container.rank, status))
+        process.ended = status
+        if status == 0:
+            self._world.well.setdefault(self.leader_boot, set()).add(process.rank)
+        if self._by_ranks:
+            self._tell(messages.RankEnd(process.rank, status, (), ""))
+        else:
+            self._tell(messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True))
+        self._look()
+
+    def _stop(self, grace: float) -> None:
+        if self._grace is None:
+            self._grace = grace
+            for process in self._running():
+                self._terminate(process)
+            self._world.after(grace, self._kill)
+        elif grace == 0 and not self._forced:
+            self._forced = True
+            self._kill()
+        self._look()
+
+    def _terminate(self, process: Process, late: bool = False) -> None:
+        process.told = self._world.now
+        # What starts only now has nothing to save.
+        needs = 0.0 if late else self._world.schedule.save[self._container.rank]
+        process.saves_until = self._world.now + needs
+        self._world.at(process.saves_until, lambda: self._finish(process, _TERM))
+
+    def _kill(self) -> None:
+        for process in self._running():
+            self._finish(process, _KILL)
+
+    def _running(self) -> list[Process]:
+        return [process for process in self._processes if process.ended is None]
+
+    def _look(self) -> None:
+        if self._running():
+            return
+        if self._grace is not None and not self.stopped:
+            self.stopped = True
+            self._tell(messages.Stopped())
+        if self._world.mpirun and self._by_ranks:
+            self._world.mpirun.look()
+
+    def vanish(self) -> None:
+        """The container is gone, and all that ran in it."""
+        for process in self._running():
+            process.ended = _KILL
+
+    def wronged(self) -> list[str]:
+        """Programs that the end of the entrypoint takes with it, though they have time left to save."""
+        now, words = self._world.now, []
+        for process in self._running():
+            if process.told is None:
+                words.append(f"it ends, and rank {process.rank} was never told to stop")
+            elif not self._forced and self._grace and now < min(process.saves_until, process.told + GRACE - 0.01):
+                words.append(f"it ends, and rank {process.rank} has time left to save")
+        return words
+
+    def is_idle(self) -> bool:
+        """Whether nothing runs here."""
+        return not self._running()
+
+    def on_launchers_gone(self, then: Callable[[], None]) -> None:
+        """Call this once mpirun has ended, or at once where it did or never ran."""
+        if self._world.mpirun and self._by_ranks and not self._world.mpirun.over:
+            self._world.mpirun.after_end.append(then)
+        else:
+            then()
+
+    def launcher_ended(self, status: int) -> None:
+        """mpirun, which ran here, has ended."""
+        self._tell(messages.Ended(status, "mpirun", f"mpirun exited with {status}", (), True))
+
+
+class Mpirun:
+    """Starts a rank on every node, and ends when they have ended; it never notices a node that is gone."""
+
+    def __init__(self, world: World, programs: Programs) -> None:
+        self._world, self._programs = world, programs
+        self.over = False
+        self.after_end: list[Callable[[], None]] = []
+        self._members = [(container, container.boots) for container in world.containers]
+        self._left = len(self._members)
+        if world.schedule.mpirun == "fails":
+            self.over = True
+            world.after(0.5, lambda: self._end(255))
+            return
+        for number, (container, boot) in enumerate(self._members):
+            world.after(0.2 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot))
+
+    def _begin(self, container: Container, boot: int) -> None:
+        self._left -= 1
+        if container.is_boot(boot):
+            container.programs.run(container.rank)
+
+    def look(self) -> None:
+        """Whether all ranks have ended, on nodes that are there."""
+        if self.over or self._left or self._world.schedule.mpirun == "stays":
+            return
+        if all(each.is_boot(boot) and each.programs.is_idle() for each, boot in self._members):
+            self.over = True
+            statuses = [process.ended or 0 for each, _ in self._members for process in each.programs._processes]
+            status = next(filter(None, statuses), 0)
+            self._world.after(0.1, lambda: self._end(status))
+
+    def _end(self, status: int) -> None:
+        self._programs.launcher_ended(status)
+        for then in self.after_end:
+            then()

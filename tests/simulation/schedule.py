@@ -1,0 +1,104 @@
+"""One schedule of a simulated job: its nodes, their programs, and what goes wrong when. A seed makes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+GRACE, LEASE, PEERS, LAUNCH = 10.0, 5.0, 40.0, 30.0  # seconds, in every simulated job
+NEVER = 1e6  # seconds: later than any simulated job may last
+
+# What can happen to a node, and how it is said in a timeline.
+KINDS = {
+    "kill": "its container is killed",
+    "vanish": "its machine is gone without a word",
+    "cut": "its network is cut for good",
+    "blink": "its session breaks, and the network is there",
+    "freeze": "it stands still",
+    "stop": "SIGTERM",
+    "twice": "SIGTERM, and again",
+    "user": "SIGUSR1",
+    "fail": "a program of it fails",
+    "fault": "its sshd dies",
+    "lie": "it sends nonsense",
+    "daemon": "mpirun's daemon is killed there",
+    "stranger": "another leader with the same keys calls it",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens to a node at a time (seconds from the start)."""
+
+    at: float
+    kind: str
+    node: int
+    seconds: float = 0.0  # how long it lasts; after a kill, when the container starts again (0: never)
+    status: int = 1  # of the program that fails
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that is decided before a simulated job begins."""
+
+    nodes: int = 2
+    launcher: str = "mpirun"
+    restarts: int = 0
+    starts: tuple[float, ...] = (0.0, 0.0)  # when each container starts
+    duration: float = 10.0  # seconds that programs run
+    save: tuple[float, ...] = (0.0, 0.0)  # seconds that a program of each node takes to end after SIGTERM
+    latency: float = 0.01  # seconds of a message on its way
+    status: int = 0  # of every program, where nothing goes wrong
+    other_version: int | None = None  # a node with another toolkit
+    broken: int | None = None  # a node that says in its report that it cannot take part
+    mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
+    faults: tuple[Fault, ...] = ()
+    seed: int = 0
+
+    def of(self, *kinds: str) -> list[Fault]:
+        """The faults of these kinds."""
+        return [fault for fault in self.faults if fault.kind in kinds]
+
+
+def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
+    """A schedule as this source of randomness chooses it."""
+    size = nodes or random.choice((2, 2, 2, 3, 3, 4, 5, 8, 16))
+    late = random.random()
+    starts = [random.uniform(0, 2) if late < 0.8 else random.uniform(0, 30) for _ in range(size)]
+    if late > 0.97:
+        starts[random.randrange(size)] = NEVER  # a node that never comes
+    duration = random.choice((0.0, 1.0, 8.0, 20.0))
+    begun = max(start for start in starts if start < NEVER) + 1.0
+    span = begun + duration + GRACE
+    number = random.choice((0, 1, 1, 1, 1, 1, 2, 2, 3)) if size < 100 else 1
+    return Schedule(
+        nodes=size,
+        launcher=random.choice(("mpirun", "mpirun", "torchrun")),
+        restarts=random.choice((0, 0, 0, 1, 2)),
+        starts=tuple(starts),
+        duration=duration,
+        save=tuple(random.choice((0.0, 0.5, 5.0, GRACE - 1, GRACE + 5)) for _ in range(size)),
+        latency=random.choice((0.001, 0.02, 0.3)),
+        status=random.choice((0, 0, 0, 0, 0, 0, 0, 75)),
+        mpirun=random.choice(("stays", "fails")) if random.random() < 0.03 else "",
+        other_version=random.randrange(1, size) if random.random() < 0.02 else None,
+        broken=random.randrange(size) if random.random() < 0.03 else None,
+        faults=tuple(sorted((_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at)),
+        seed=seed,
+    )
+
+
+def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
+    kind = random.choice(list(KINDS))
+    # At any moment, and often where two things meet: around the start, and around the end.
+    at = random.choice((random.uniform(0, span), begun + random.uniform(-1, 1), span - GRACE + random.uniform(-1, 2)))
+    node = random.choice((0, random.randrange(size), random.randrange(size)))
+    if kind in ("lie", "stranger", "daemon"):
+        node = random.randrange(1, size)
+    seconds = {
+        "kill": random.choice((0.0, 0.0, 1.0, 5.0)),
+        "freeze": random.choice((1.0, LEASE - 1, LEASE + 0.5, 3 * LEASE)),
+        "fail": random.choice((0.0, 0.1, 0.3)),
+        "twice": random.choice((0.01, 1.0, 4.0)),
+    }.get(kind, 0.0)
+    return Fault(max(0.0, at), kind, node, seconds, random.choice((1, 3, 7, 75, 137, 143)))

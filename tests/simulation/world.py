@@ -1,0 +1,512 @@
+"""Leaders and workers in simulated time: the real machines, on a made-up network, with made-up programs.
+
+Nothing here waits, sleeps or runs a program: a heap of things to come is the clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+from entrypoint import __version__
+from entrypoint.job import actions, events, messages
+from entrypoint.job.leader import Leader
+from entrypoint.job.worker import Worker
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.plan import settle
+from entrypoint.spec import JobSpec, load
+from tests.simulation.programs import Mpirun, Programs
+from tests.simulation.schedule import GRACE, LAUNCH, LEASE, NEVER, PEERS, Fault, Schedule
+
+_FACTS = Facts(
+    env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
+    programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
+)  # fmt: skip
+BROKEN = Outcome(73, "the disk is full")
+
+
+@lru_cache(maxsize=64)
+def plans(nodes: int, launcher: str, restarts: int) -> tuple[JobSpec, Plan, Plan]:
+    """The spec of such a job, and the real plans of its leader and of one worker."""
+    hosts = ", ".join(f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes))
+    text = (
+        f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
+        f"restarts: {restarts}\n"
+        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, lease: {LEASE}, launch: {LAUNCH}}}\n"
+    )
+    spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
+    leader = settle(spec, _FACTS)
+    return spec, leader, settle(spec, _FACTS, replace(leader.topology, me=1))
+
+
+class Session:
+    """An ssh session between one boot of the leader and one boot of a worker. Messages of one side stay in order."""
+
+    def __init__(self, world: World, leader: Container, worker: Container) -> None:
+        self._world, self._ends = world, {0: (leader, leader.boots), worker.rank: (worker, worker.boots)}
+        self._last = {0: 0.0, worker.rank: 0.0}  # when the last message of a side arrives
+        self.worker, self.open = worker.rank, True
+        self._told: set[int] = set()  # who has heard that it ended
+        self.answered = False  # whether the leader has heard the worker's answer
+        self.released = False  # whether the leader has said the result
+
+    def send(self, sender: int, event: Callable[[], Any]) -> None:
+        """Have the other side's machine told, once this has arrived there, if the network still carries it."""
+        receiver = self.worker if sender == 0 else 0
+        container, boot = self._ends[receiver]
+        arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
+        self._last[sender] = arrives
+        self._world.at(arrives, lambda: self._arrive(container, boot, event))
+
+    def _arrive(self, container: Container, boot: int, event: Callable[[], Any]) -> None:
+        if self.open and not self._world.is_cut(self.worker) and container.is_boot(boot):
+            told = event()
+            self.answered |= isinstance(told, (events.Answered, events.Disagreed))
+            container.give(told)
+
+    def close(self, sender: int, why: str = "") -> None:
+        """The side that did not end it hears of that, after all that was sent before."""
+        if self.open:
+            receiver = self.worker if sender == 0 else 0
+            container, boot = self._ends[receiver]
+            lost = events.Lost(sender, why)
+            arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
+            self._world.at(arrives, lambda: self._ended(container, boot, lost))
+
+    def _ended(self, container: Container, boot: int, lost: events.Lost) -> None:
+        if container.rank not in self._told and not self._world.is_cut(self.worker):
+            self._told.add(container.rank)
+            self.open = False
+            if container.is_boot(boot):
+                self.tell_lost(container, lost)
+
+    def tell_lost(self, container: Container, lost: events.Lost) -> None:
+        """One that ends before the answer is an attempt that failed, and is made again."""
+        if container.rank == 0 and not self.answered:
+            container.call_again(self.worker)
+        else:
+            container.give(lost)
+
+    def give_up(self) -> None:
+        """The leader waits no longer for the answer."""
+        leader, boot = self._ends[0]
+        if self.open and not self.answered and leader.is_boot(boot):
+            self.close(0)
+            self.open = False
+            leader.call_again(self.worker)
+
+
+class Container:
+    """One node: its machine, and what a real entrypoint does for it."""
+
+    def __init__(self, world: World, rank: int) -> None:
+        self._world, self.rank = world, rank
+        self.boots = 0  # how often its entrypoint has started
+        self.attempt = 1
+        self.machine: Leader | Worker | None = None  # None: its container does not run
+        self.programs = Programs(world, self)
+        self.door = False
+        self.sessions: dict[int, Session] = {}  # of the leader, to each worker; of a worker, under 0
+        self.outcomes: list[tuple[float, Outcome]] = []  # of each boot that ended by itself
+        self.over = self.killed = False
+        self._calls: set[int] = set()
+        self._frozen = False
+        self._inbox: list[Any] = []
+        self._alarm = math.inf
+
+    def is_boot(self, boot: int) -> bool:
+        """Whether this boot still runs."""
+        return self.machine is not None and self.boots == boot
+
+    def start(self) -> None:
+        """Its entrypoint starts, or starts again."""
+        spec, leader, worker = plans(
+            self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts
+        )
+        self.boots += 1
+        self.killed = False
+        self.programs = Programs(self._world, self)
+        self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
+        self._world.signals.setdefault(self.rank, 0)
+        if self.rank == 0:
+            self.machine = Leader(spec, _FACTS, leader, self.attempt)
+        else:
+            self.machine = Worker(spec, replace(worker, topology=replace(worker.topology, me=self.rank)), self.attempt)
+        self.give(events.Began())
+
+    def kill(self) -> None:
+        """Its container is gone, with all that it held."""
+        if self.machine is not None:
+            self._world.log(self.rank, "killed")
+            self.killed = True
+            self._leave()
+
+    def _leave(self) -> None:
+        self.machine, self._frozen, self._inbox = None, False, []
+        self.programs.vanish()
+        for session in self.sessions.values():
+            session.close(self.rank)
+
+    def is_awake(self) -> bool:
+        """Whether it runs, and does not stand still."""
+        return self.machine is not None and not self._frozen
+
+    def freeze(self, seconds: float) -> None:
+        """It stands still for so long; what comes meanwhile waits."""
+        if self.machine is not None and not self._frozen:
+            self._frozen = True
+            self._world.after(seconds, partial(self._thaw, self.boots))
+
+    def _thaw(self, boot: int) -> None:
+        if self.is_boot(boot):
+            self._frozen, inbox, self._inbox = False, self._inbox, []
+            for event in inbox:
+                self.give(event)
+
+    def give(self, event: Any) -> None:
+        """The machine is told, and what it wants is done."""
+        if self.machine is None:
+            return
+        if self._frozen:
+            self._inbox.append(event)
+            return
+        self._world.log(self.rank, event)
+        machine = self.machine
+        try:
+            wanted = machine.handle(event, self._world.now)
+        except Exception as error:
+            self._world.violate(f"node-{self.rank} has an internal error: {type(error).__name__}: {error}")
+            return
+        for action in wanted:
+            self._world.log(self.rank, action)
+            getattr(self, f"_do_{type(action).__name__.lower()}")(action)
+        if self.machine is machine and machine.wake < self._alarm:
+            self._alarm = machine.wake
+            self._world.at(machine.wake, partial(self._wake, self.boots, machine.wake))
+
+    def _wake(self, boot: int, when: float) -> None:
+        if self.is_boot(boot) and self._alarm == when:
+            self._alarm = math.inf
+            self.give(events.Woke())
+
+    def _soon(self, event: Any, seconds: float = 0.0) -> None:
+        boot = self.boots
+        self._world.after(seconds, lambda: self.give(event) if self.is_boot(boot) else None)
+
+    # -- actions
+
+    def _do_say(self, action: actions.Say) -> None:
+        pass
+
+    _do_missing = _do_showline = _do_say
+
+    def _do_opendoor(self, action: actions.OpenDoor) -> None:
+        broken = BROKEN if self._world.schedule.broken == self.rank else None
+        self._report = NodeReport(self.rank, 1, __version__, "4.1.4", broken=broken)
+        boot = self.boots
+        self._world.after(0.1, lambda: self._open(boot))
+
+    def _open(self, boot: int) -> None:
+        if self.is_boot(boot):
+            self.door = True
+            self.give(events.DoorOpened(self._report))
+
+    def _do_resolve(self, action: actions.Resolve) -> None:
+        for rank in action.nodes:
+            self._soon(events.NameState(f"node-{rank}", "no DNS"), 0.05)
+            self._soon(events.NameState(f"node-{rank}", ""), 0.5)
+
+    def _do_call(self, action: actions.Call) -> None:
+        self._calls.add(action.node)
+        self._try(self.boots, action.node)
+
+    def _try(self, boot: int, node: int) -> None:
+        """One attempt: a login that ends well, or is tried again in half a second."""
+        if not self.is_boot(boot) or node not in self._calls:
+            return
+        if self._frozen:
+            self._world.after(0.5, lambda: self._try(boot, node))
+            return
+        why = self._world.containers[node].called(self)
+        if why:
+            self.give(events.Unreached(node, why))
+            self._world.after(0.5, lambda: self._try(boot, node))
+        else:
+            self._calls.discard(node)
+
+    def called(self, leader: Container) -> str:
+        """A leader logs in and asks; why that failed, or "" where the answer is under way."""
+        world = self._world
+        if self.machine is None or not self.door or world.is_cut(self.rank):
+            return "refused"
+        if self._frozen:
+            return "slow to answer"
+        hello = self._hello(leader.rank, f"leader-{leader.boots}")
+        assert isinstance(self.machine, Worker)
+        before = self.sessions.get(0)
+        if before and before.open:
+            if not self.machine.may_replace(hello):
+                return "another leader has it"
+            before.open = False
+        self.sessions[0] = session = Session(world, leader, self)
+        leader.sessions[self.rank] = session
+        session.send(0, lambda: events.Heard(0, hello))
+        world.after(15.0, session.give_up)
+        return ""
+
+    def call_again(self, node: int) -> None:
+        """An attempt at a worker failed half way."""
+        self._calls.add(node)
+        boot = self.boots
+        self._world.after(0.5, lambda: self._try(boot, node))
+
+    def _hello(self, rank: int, name: str) -> messages.Hello:
+        spec, leader, _ = plans(
+            self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts
+        )
+        version = "another" if self._world.schedule.other_version == self.rank else __version__
+        hosts = tuple(node.host for node in leader.topology.nodes)
+        return messages.Hello(version, hosts, self.rank, leader.launcher, {}, spec.timeouts.lease, name, "10.0.0.1")
+
+    def stranger(self) -> None:
+        """Another leader with the same keys calls: a running job's node is not its to take."""
+        before = self.sessions.get(0)
+        if isinstance(self.machine, Worker) and self.door and not self._frozen and before and before.open:
+            taken = self.machine.may_replace(self._hello(0, "stranger"))
+            if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
+                self._world.violate(f"node-{self.rank} was taken by another leader while its own is there")
+
+    def _do_stopcalling(self, action: actions.StopCalling) -> None:
+        self._calls.clear()
+
+    def _do_close(self, action: actions.Close) -> None:
+        if action.node in self.sessions:
+            self.sessions[action.node].close(0)
+
+    def _do_send(self, action: actions.Send) -> None:
+        if action.node == self.rank:
+            self.programs.order(action.message)
+        elif action.node in self.sessions:
+            self._world.watch_message(self, action)
+            self._transmit(self.sessions[action.node], action.message)
+
+    def _transmit(self, session: Session, message: Any) -> None:
+        node, worker = self.rank, session.worker
+        if isinstance(message, messages.Refuse) and node:
+            session.send(node, lambda: events.Disagreed(worker, message.what, message.seen, message.do))
+        else:
+            session.send(node, lambda: events.Heard(node, message))
+
+    def _do_answer(self, action: actions.Answer) -> None:
+        pass
+
+    def _do_report(self, action: actions.Report) -> None:
+        assert self.machine is not None
+        report = replace(self._report, attempt=self.machine.attempt)
+        rank = self.rank
+        self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
+
+    def _do_prepare(self, action: actions.Prepare) -> None:
+        launch = plans(self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts)[
+            1
+        ].launch
+        self._soon(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
+
+    def _do_findfailedlogin(self, action: actions.FindFailedLogin) -> None:
+        self._soon(events.LoginFailed("mpirun's login failed on node-1"))
+
+    def _do_measure(self, action: actions.Measure) -> None:
+        self._soon(events.Progress(100, True))
+
+    def _do_awaitlaunchers(self, action: actions.AwaitLaunchers) -> None:
+        self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()))
+
+    def _do_end(self, action: actions.End) -> None:
+        outcome = action.outcome
+        assert self.machine is not None
+        attempt = self.machine.attempt
+        self._world.watch_end(self, outcome)
+        self._leave()
+        self.outcomes.append((self._world.now, outcome))
+        if outcome.again and not self._world.signals[self.rank]:
+            self.attempt = attempt + 1
+            boot = self.boots
+            self._world.after(0.2, lambda: self.start() if self.boots == boot and not self.over else None)
+        else:
+            self.over = True
+
+
+class World:
+    """The clock, the network, and all containers of one schedule."""
+
+    def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
+        self.schedule, self.now = schedule, 0.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._cut: set[int] = set()
+        self.signals: dict[int, int] = {}  # node -> signals that it got
+        self.violations: list[str] = []
+        self.timeline: list[tuple[float, int, Any]] | None = [] if keep_log else None
+        self.failures: list[
+            tuple[int, int, int]
+        ] = []  # leader's boot, node, status: programs that failed by themselves
+        self.began = self.done = 0.0  # when the last attempt's ranks were started, and when its result was told
+        self.released = (0, messages.Release(1, "", False, False))  # leader's boot, what it said last
+        self.hit_running = False  # whether programs ran when something went wrong last
+        self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
+        self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
+        self.gone: set[int] = set()  # boots of the leader in which a node has gone
+        self.must_hear: set[int] = set()  # nodes that were there when the last result was told
+        self.mpirun: Mpirun | None = None
+        self.first_disturbed: dict[int, float] = {}
+        self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
+        for rank, start in enumerate(schedule.starts):
+            if start < NEVER:
+                self.at(start, self.containers[rank].start)
+            self.containers[rank].over = start >= NEVER
+        for fault in schedule.faults:
+            self.at(fault.at, partial(self._happen, fault))
+
+    def at(self, when: float, then: Callable[[], None]) -> None:
+        """Have this happen at that time."""
+        self._number += 1
+        heapq.heappush(self._heap, (max(when, self.now), self._number, then))
+
+    def after(self, seconds: float, then: Callable[[], None]) -> None:
+        """Have this happen after that time."""
+        self.at(self.now + seconds, then)
+
+    def log(self, rank: int, what: Any) -> None:
+        """Note it for the timeline, where one is kept."""
+        if self.timeline is not None:
+            self.timeline.append((self.now, rank, what))
+
+    def violate(self, words: str) -> None:
+        """An invariant does not hold."""
+        self.violations.append(f"at {self.now:.2f} s: {words}")
+
+    def is_cut(self, rank: int) -> bool:
+        """Whether nothing passes between this node and the leader."""
+        return rank in self._cut or 0 in self._cut
+
+    def all_well(self) -> bool:
+        """Whether a program has run on every node of the leader's last attempt, and all have ended with 0."""
+        return len(self.well.get(self.containers[0].boots, ())) == self.schedule.nodes
+
+    def is_disturbed(self, *nodes: int) -> bool:
+        """Whether something has happened to one of these nodes that ends its part or its heartbeat."""
+        return any(node in self.first_disturbed for node in nodes)
+
+    def run(self, limit: float) -> None:
+        """Until everybody has ended, or the limit (seconds) has passed."""
+        while self._heap and self._heap[0][0] <= limit:
+            self.now, _, then = heapq.heappop(self._heap)
+            then()
+            if len(self.violations) > 5 or all(each.over for each in self.containers):
+                return
+
+    def _happen(self, fault: Fault) -> None:
+        container = self.containers[fault.node]
+        if container.machine is None:
+            return
+        self.log(fault.node, fault)
+        self.hit_running = any(not each.programs.is_idle() for each in self.containers)
+        if fault.kind in ("kill", "vanish", "cut", "freeze", "lie", "blink", "fault", "stop", "twice"):
+            self.first_disturbed.setdefault(fault.node, self.now)
+        if fault.kind in ("kill", "vanish", "cut") and not container.programs.is_idle():
+            self.gone.add(container.programs.leader_boot)
+        if fault.kind in ("kill", "vanish"):
+            if fault.kind == "vanish":
+                self._cut.add(fault.node)
+            container.kill()
+            container.over = not fault.seconds
+            if fault.seconds:
+                container.attempt = 1
+                self.after(fault.seconds, container.start)
+        elif fault.kind == "cut":
+            self._cut.add(fault.node)
+        elif fault.kind == "blink":
+            self._blink(fault.node)
+        elif fault.kind == "freeze":
+            container.freeze(fault.seconds)
+        elif fault.kind in ("stop", "twice"):
+            self._signal(container)
+            if fault.kind == "twice":
+                self.after(fault.seconds, lambda: self._signal(container))
+        elif fault.kind == "user":
+            container.give(events.Heard(fault.node, messages.Signal("SIGUSR1")))
+        elif fault.kind == "fail":
+            if container.programs.fail(fault.status) and fault.seconds:  # then a launcher ends the others
+                for other in self.containers:
+                    self.after(fault.seconds, partial(other.programs.fail, 143))
+        elif fault.kind == "fault":
+            container.give(events.Faulted(Outcome(71, "sshd ended")))
+        elif fault.kind == "lie":
+            session = container.sessions.get(0)
+            if session and session.open:
+                session.close(fault.node, "it says what no node of this job does: nonsense")
+                session.close(0)  # the leader ends it
+        elif fault.kind == "daemon":
+            if self.schedule.launcher == "mpirun" and not container.programs.is_idle():
+                self.gone.add(container.programs.leader_boot)
+                container.give(events.Heard(fault.node, messages.Daemon("orted", 137, "")))
+        elif fault.kind == "stranger":
+            container.stranger()
+
+    def _blink(self, node: int) -> None:
+        for rank, session in list(self.containers[node].sessions.items()):
+            if session.open:
+                session.close(0)
+                session.close(session.worker)
+            if rank:
+                self.first_disturbed.setdefault(rank, self.now)
+
+    def _done_with(self) -> bool:
+        machine = self.containers[0].machine
+        return machine is None or machine.outcome is not None
+
+    def _signal(self, container: Container) -> None:
+        if container.machine is not None:
+            sure = container.rank == 0 or not self.schedule.of("kill", "vanish", "cut", "blink", "lie", "freeze")
+            if sure and self.began and not self._done_with() and self.hit_running:
+                self.stopped.add(self.containers[0].boots)
+            self.signals[container.rank] += 1
+            container.give(events.Signalled(15, self.signals[container.rank] > 1))
+
+    # -- what is looked at while it happens
+
+    def watch_message(self, sender: Container, action: actions.Send) -> None:
+        """No message to a node that has left, and no start before all are there."""
+        session = sender.sessions[action.node]
+        if sender.rank == 0 and isinstance(action.message, messages.Start):
+            self.began = self.now
+            there = [rank for rank, each in sender.sessions.items() if each.open]
+            if len(there) < self.schedule.nodes - 1:
+                self.violate(f"ranks are started, and only {len(there)} workers have answered")
+        if sender.rank == 0 and isinstance(action.message, messages.Release):
+            session.released, self.done = True, self.now
+            if action.message.status == 0 and not self.all_well():
+                self.violate("the job's result is 0, and not every program has ended with 0")
+            if self.released[0] != self.containers[0].boots:
+                there = [rank for rank, each in sender.sessions.items() if each.open and not self.is_cut(rank)]
+                self.must_hear = {rank for rank in there if self.containers[rank].is_awake()}
+            self.released = self.containers[0].boots, action.message
+            if action.message.status == 0 and self.containers[0].boots in self.stopped:
+                self.violate("the job was told to stop while ranks ran, and the result is 0")
+        elif sender.rank == 0 and session.released:
+            self.violate(f"{type(action.message).__name__} is said to node-{action.node}, which was released")
+
+    def hangs(self, boot: int) -> bool:
+        """Whether programs that this boot of the leader has started wait for one that has failed, or is gone."""
+        return boot in self.gone or any(at == boot for at, _, _ in self.failures)
+
+    def watch_end(self, container: Container, outcome: Outcome) -> None:
+        """What must hold at the moment in which a node ends."""
+        if container.rank and outcome.status == 0 and self.released[1].status != 0:
+            self.violate(f"node-{container.rank} ends with 0, and was not told so")
+        for words in container.programs.wronged():
+            self.violate(f"node-{container.rank}: {words}")
