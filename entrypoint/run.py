@@ -256,7 +256,7 @@ class Loop:
 
     def _may_replace(self, first: Any) -> bool:
         """Whether who says this first may take the place of a session that is there: a leader tells all how it is."""
-        return isinstance(self.machine, Leader) or self.machine.may_replace(first)
+        return isinstance(self.machine, Leader) or self.machine.may_replace(first, time.monotonic())
 
     def _on_endpoint(self, message: Any) -> None:
         self.tell(events.Called(message) if self._topology.is_leader else events.Heard(0, message))

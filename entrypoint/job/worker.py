@@ -53,8 +53,9 @@ class Worker:
             return []
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
-    def may_replace(self, message: Any) -> bool:
+    def may_replace(self, message: Any, now: float) -> bool:
         """Only the same leader again, for as long as that is heard: nobody else takes a running job's node."""
+        self._machine.now = now
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
         return same or not self._leader_is_there()
 

@@ -15,7 +15,7 @@ def bound(schedule: Schedule) -> float:
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
-    return begun + (schedule.restarts + 1 + len(schedule.of("kill"))) * attempt + stood_still + PEERS
+    return begun + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt + stood_still + PEERS
 
 
 def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]:
@@ -42,7 +42,7 @@ def _final(world: World, rank: int) -> tuple[float, int, str]:
 def _one_status(schedule: Schedule, world: World) -> list[str]:
     """Whoever was there when the result was told ends with it."""
     boot, said = world.released
-    if schedule.of("freeze", "kill", "vanish", "cut", "blink", "lie") or not boot or said.again:
+    if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie") or not boot or said.again:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
     own = {schedule.other_version, *(rank for rank, number in world.signals.items() if number)}  # reasons
@@ -57,11 +57,11 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     """No more attempts than were asked for, and none after a program's own failure."""
     leader = world.containers[0]
     wrong = []
-    if leader.boots > schedule.restarts + 1 + len(schedule.of("kill")):
+    if leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
         wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
     if schedule.status and not schedule.faults and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
-    if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill")):
+    if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
 
@@ -86,7 +86,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if schedule.status or schedule.restarts or not world.began or fault.at < world.began or not world.hit_running:
         return []  # before the start, after the end, or in another attempt
     wrong = []
-    if fault.kind in ("kill", "vanish", "cut") and fault.node and not (status == 75 and name in reason):
+    if fault.kind in ("kill", "reboot", "vanish", "cut") and fault.node and not (status == 75 and name in reason):
         wrong.append(f"{name} was lost, and the job ended with {status} ({reason})")
     if fault.kind == "freeze" and fault.seconds < LEASE and status:
         wrong.append(f"{name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
@@ -106,7 +106,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"{name} failed with 71, and the job ended with {status} ({reason})")
     if fault.kind in ("user", "stranger") and status:
         wrong.append(f"nothing went wrong, and the status is {status} ({reason})")
-    if fault.kind == "kill" and not fault.node:
+    if fault.kind in ("kill", "reboot") and not fault.node:
         return wrong  # another one has started in its place, and waits for the others
     soon = fault.at + fault.seconds + GRACE + _PATIENCE + _MARGIN
     if fault.kind == "twice":

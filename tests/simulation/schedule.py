@@ -12,6 +12,7 @@ NEVER = 1e6  # seconds: later than any simulated job may last
 KINDS = {
     "kill": "its container is killed",
     "vanish": "its machine is gone without a word",
+    "reboot": "its machine is gone without a word, and comes again",
     "cut": "its network is cut for good",
     "blink": "its session breaks, and the network is there",
     "freeze": "it stands still",
@@ -97,6 +98,7 @@ def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
         node = random.randrange(1, size)
     seconds = {
         "kill": random.choice((0.0, 0.0, 1.0, 5.0)),
+        "reboot": random.choice((1.0, 5.0)),
         "freeze": random.choice((1.0, LEASE - 1, LEASE + 0.5, 3 * LEASE)),
         "fail": random.choice((0.0, 0.1, 0.3)),
         "twice": random.choice((0.01, 1.0, 4.0)),

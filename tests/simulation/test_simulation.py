@@ -38,7 +38,7 @@ def test_what_was_found_outside(name: str) -> None:
     assert statuses == named.statuses, shown
     assert max(end[0] for end in ends if end) < named.by, shown
     assert named.reason in next(end[1].reason for end in ends if end), shown
-    killed = sum(fault.node == 0 for fault in named.schedule.of("kill"))
+    killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot"))
     assert world.containers[0].boots == named.attempts + killed - (statuses[0] is None), shown
 
 

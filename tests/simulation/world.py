@@ -50,6 +50,7 @@ class Session:
         self._world, self._ends = world, {0: (leader, leader.boots), worker.rank: (worker, worker.boots)}
         self._last = {0: 0.0, worker.rank: 0.0}  # when the last message of a side arrives
         self.worker, self.open = worker.rank, True
+        self.silent = False  # a side of it is gone, and the other has heard nothing of that
         self._told: set[int] = set()  # who has heard that it ended
         self.answered = False  # whether the leader has heard the worker's answer
         self.released = False  # whether the leader has said the result
@@ -63,7 +64,7 @@ class Session:
         self._world.at(arrives, lambda: self._arrive(container, boot, event))
 
     def _arrive(self, container: Container, boot: int, event: Callable[[], Any]) -> None:
-        if self.open and not self._world.is_cut(self.worker) and container.is_boot(boot):
+        if self.open and not self.silent and not self._world.is_cut(self.worker) and container.is_boot(boot):
             told = event()
             self.answered |= isinstance(told, (events.Answered, events.Disagreed))
             container.give(told)
@@ -78,7 +79,7 @@ class Session:
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
 
     def _ended(self, container: Container, boot: int, lost: events.Lost) -> None:
-        if container.rank not in self._told and not self._world.is_cut(self.worker):
+        if container.rank not in self._told and not self.silent and not self._world.is_cut(self.worker):
             self._told.add(container.rank)
             self.open = False
             if container.is_boot(boot):
@@ -249,7 +250,7 @@ class Container:
         assert isinstance(self.machine, Worker)
         before = self.sessions.get(0)
         if before and before.open:
-            if not self.machine.may_replace(hello):
+            if not self.machine.may_replace(hello, world.now):
                 return "another leader has it"
             before.open = False
         self.sessions[0] = session = Session(world, leader, self)
@@ -276,7 +277,7 @@ class Container:
         """Another leader with the same keys calls: a running job's node is not its to take."""
         before = self.sessions.get(0)
         if isinstance(self.machine, Worker) and self.door and not self._frozen and before and before.open:
-            taken = self.machine.may_replace(self._hello(0, "stranger"))
+            taken = self.machine.may_replace(self._hello(0, "stranger"), self._world.now)
             if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
                 self._world.violate(f"node-{self.rank} was taken by another leader while its own is there")
 
@@ -415,11 +416,13 @@ class World:
             return
         self.log(fault.node, fault)
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
-        if fault.kind in ("kill", "vanish", "cut", "freeze", "lie", "blink", "fault", "stop", "twice"):
+        if fault.kind in ("kill", "vanish", "cut", "reboot", "freeze", "lie", "blink", "fault", "stop", "twice"):
             self.first_disturbed.setdefault(fault.node, self.now)
-        if fault.kind in ("kill", "vanish", "cut") and not container.programs.is_idle():
+        if fault.kind in ("kill", "vanish", "cut", "reboot") and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
-        if fault.kind in ("kill", "vanish"):
+        if fault.kind in ("kill", "vanish", "reboot"):
+            for session in container.sessions.values() if fault.kind == "reboot" else ():
+                session.silent = True
             if fault.kind == "vanish":
                 self._cut.add(fault.node)
             container.kill()
@@ -471,7 +474,9 @@ class World:
 
     def _signal(self, container: Container) -> None:
         if container.machine is not None:
-            sure = container.rank == 0 or not self.schedule.of("kill", "vanish", "cut", "blink", "lie", "freeze")
+            sure = container.rank == 0 or not self.schedule.of(
+                "kill", "vanish", "cut", "reboot", "blink", "lie", "freeze"
+            )
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             self.signals[container.rank] += 1
