@@ -21,6 +21,7 @@ from entrypoint.run.progress import Say
 from entrypoint.secret import masked_words
 from entrypoint.verdict import End, Heard, placement, without_rank
 
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
 LINE = "line"  # file in the run directory: the words that run_mpi.sh has started mpirun with, each ended by NUL
 _ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
 _SETTLE = 0.8  # seconds for what nodes know of that, before every rank has started: more than they take to look
@@ -65,7 +66,7 @@ class Launched:
         if not self.shown and file.is_file():
             self.shown = True
             words = file.read_bytes().decode(errors="replace").split("\0")[:-1]
-            self.say(f"started: {shlex.join(masked_words(words))}")
+            self.say(f"started: {' '.join(map(_quoted, masked_words(words)))}")
 
     async def watch(self) -> None:
         """mpirun that has not started every rank by the deadline waits for a daemon that will not come, or hangs."""
@@ -151,3 +152,11 @@ class Launched:
         """A node could not start a process: before every rank has started, it was one of those that are needed."""
         if not self.ranks.all_started():
             self.decide(RetryError.status, f"{host} cannot start its ranks: {reason}")
+
+
+def _quoted(word: str) -> str:
+    """A word as bash reads it, in one line: a program given by `python -c` has many."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (_ESCAPES.get(each, each if each.isprintable() else f"\\U{ord(each):08x}") for each in word)
+    return f"$'{''.join(escaped)}'"
