@@ -76,7 +76,7 @@ class Peer(paramiko.ServerInterface):
             return
         facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "attempt": 1, "broken": None}
         facts |= {"interface": None, "interfaces": []}
-        with contextlib.suppress(OSError):  # the caller may have left
+        with contextlib.suppress(OSError, EOFError):  # the caller may have left
             channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")
 
     def get_allowed_auths(self, username: str) -> str:
