@@ -43,15 +43,15 @@ def _both(
     )
 
 
-_SPAWN = "compose/test_torch.py::test_mp_spawn_from_modelarts_variables_alone"
-_TORCH = "compose/test_torch.py::test_two_containers_train_as_one_process_would"
+_SPAWN = "compose/test_torch_nodes.py::test_mp_spawn_from_modelarts_variables_alone"
+_TORCH = "compose/test_torch_nodes.py::test_two_containers_train_as_one_process_would"
 _ENGINE = "engines/test_pytorch_engine.py"
 _SMOKE = "compose/test_smoke.py::test_three_containers_train_and_end_together"
 _TF = "test_tensorflow_engine.py"
 
 ROWS = (
     _row("PyTorch, one card", "plain", _YAML, "1 x 1", GPU, "torch",
-         "compose/test_torch.py::test_one_card_runs_the_program_as_it_is"),
+         "compose/test_torch_nodes.py::test_one_card_runs_the_program_as_it_is"),
     _row("PyTorch, one card", "plain", _ALONE, "1 x 1", GPU, "torch", f"{_ENGINE}::test_one_card", False),
     *_both("PyTorch, one node", "pytorch", "1 x 2", GPU, "torch", "test_pytorch_engine.py::test_one_node_of_two_cards"),
     _row("PyTorch, mp.spawn", "pytorch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[spawn]"),

@@ -1,4 +1,4 @@
-"""PyTorch's rows that tests/compose/test_torch.py has not."""
+"""PyTorch's rows that tests/compose/test_torch_nodes.py has not."""
 
 from __future__ import annotations
 

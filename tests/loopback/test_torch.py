@@ -2,7 +2,7 @@
 
 The quick tests have a module in the place of torch that starts processes as torch does. The others run the real one of
 the Python that --torch-python names (scripts/dev/torch-python makes it); `make test` has one of each kind,
-`make test-engines` all. What has to hold in the image is in tests/compose/test_torch.py.
+`make test-engines` all. What has to hold in the image is in tests/compose/test_torch_nodes.py.
 """
 
 from __future__ import annotations

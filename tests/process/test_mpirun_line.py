@@ -129,10 +129,13 @@ def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
 
 def test_the_line_is_logged_once_without_secrets(bench: Bench) -> None:
     env = {"OPENMPI_X_ARGS": "-x A=1 -x API_TOKEN=planted-planted"}
-    assert bench.run("sh", "-c", "exit 3", "a b", slots=2, **env) == 3, bench.err
+    program = "exit 3\n# 'said'\t\\ \u2028"  # a line of ours is one, whatever is in it
+    assert bench.run("sh", "-c", program, "a b", slots=2, **env) == 3, bench.err
     (said,) = [text for text in bench.err.splitlines() if "] started: " in text]
     assert said.startswith("[entrypoint] started: mpirun -np 2 -hostfile ")
-    assert said.endswith("rank sh -c 'exit 3' 'a b'")
+    assert said.endswith(r"rank sh -c $'exit 3\n# \'said\'\t\\ \U00002028' 'a b'")
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {said.partition('started: ')[2]}"], capture_output=True)
+    assert words.stdout.decode().split("\0")[-3:] == [program, "a b", ""]
     assert "-x A=1 -x 'API_TOKEN=(not shown)'" in said
     assert "planted" not in bench.err
 

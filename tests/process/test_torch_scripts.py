@@ -1,7 +1,7 @@
 """torchrun.sh and torchlaunch.sh, run as they are: what they hand to torch, and that real processes of torch meet.
 
 Here a recorder stands in the place of Python, or a module in that of torch. With the real one:
-tests/loopback/test_torch.py and, in the image, tests/compose/test_torch.py and test_plain_torch.py.
+tests/loopback/test_torch.py and, in the image, tests/compose/test_torch_nodes.py and test_plain_torch.py.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def pods(image: str) -> Iterator[Start]:
 def _up(leader: str) -> None:
     """Wait until both ranks of the job run."""
     try:
-        until(lambda: logs(leader).count("rank is up") == 2, 60, "two ranks")
+        until(lambda: logs(leader).splitlines().count("rank is up") == 2, 60, "two ranks")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{logs(leader)}") from None
 
@@ -102,7 +102,7 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
     assert len(report["ports"]) > 2  # and those that mpirun listens on
     _go(job)
     assert [exit_code(name) for name in job.values()] == [0, 0], logs(leader)
-    assert logs(leader).count("rank is fine") == 2
+    assert logs(leader).splitlines().count("rank is fine") == 2
     for name in job.values():
         assert secret not in logs(name)
         assert "was-here" not in docker("diff", name)
