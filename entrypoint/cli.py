@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        say(f"a defect of ours: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
+        say(f"internal error: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
         if os.environ.get(_TRACE):
             for line in traceback.format_exc().splitlines():
                 say(f"  | {line}")

@@ -7,7 +7,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
     65       SPEC         the job spec (or an override of it) is wrong
     66       NO_INPUT     a file we were told to read is not there
     69       UNAVAILABLE  peers did not answer before the deadline
-    70       SOFTWARE     a defect of ours
+    70       SOFTWARE     an internal error
     71       OS           this machine refused something we need (sshd would not start, no file handles)
     73       CANT_CREATE  a file could not be written
     75       RETRY        a peer or the infrastructure failed; running again may help

@@ -1,26 +1,26 @@
-"""When a peer that says nothing is lost. No clock runs here: every time is given, in seconds on one that is not set.
+"""When a silent peer counts as lost. Pure: the caller gives every time, in seconds of a monotonic clock.
 
-A peer speaks every fifth of the heartbeat limit, so what was heard of it last may be that much older than its silence.
+A peer sends something every fifth of the heartbeat timeout, so its silence may be a fifth shorter than it looks.
 """
 
 from __future__ import annotations
 
-_BEATS = 5  # in one limit: a node that is cut off is lost within six fifths of it
+_BEATS = 5  # in one timeout: a node that is cut off is lost within six fifths of it
 
 
 def interval(limit: float) -> float:
-    """Between two words of a peer."""
+    """Seconds between two heartbeats, for a heartbeat timeout of `limit` seconds."""
     return limit / _BEATS
 
 
 def patience(limit: float) -> float:
-    """After the last word, until its peer is lost: nobody is who was silent for less than the limit."""
+    """Seconds without a message until a peer is lost. One that was silent for less than the timeout never is."""
     return limit + interval(limit)
 
 
 def forgiven(heard: float, due: float, now: float) -> float:
-    """When a peer was heard last, less the time in which we ourselves stood still: we meant to wake when it was `due`.
+    """When a peer was last heard, moved on by the time that this node itself stood still: it meant to wake at `due`.
 
-    What the peer said meanwhile still lies in our socket.
+    What the peer sent meanwhile is still unread in our socket.
     """
     return min(now, heard + max(0.0, now - due))

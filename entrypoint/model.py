@@ -171,7 +171,7 @@ class NodeReport:
     mpi: str = ""  # version of Open MPI there, "" where there is none
     address: str = ""  # where the leader reached it
     clock: float = 0.0  # its wall clock minus the leader's, seconds
-    broken: Outcome | None = None  # why it cannot take part
+    not_ready: Outcome | None = None  # why it cannot take part
     interface: Interface | None = None  # that the roll call came over
     interfaces: tuple[str, ...] = ()  # the names of all
     attempt: int = 1  # the one that it is at, as far as it knows
@@ -274,11 +274,11 @@ class Plan:
         return self.topology.workdir
 
     @property
-    def roll_call(self) -> Literal["none", "wanted", "required"]:
+    def roll_call(self) -> Literal["none", "optional", "required"]:
         """Whether the nodes call each other, in a word for people."""
         if self.mode != "coordinated":
             return "none"
-        return "required" if self.launch.needs_roll_call else "wanted"
+        return "required" if self.launch.needs_roll_call else "optional"
 
     @property
     def ranks(self) -> int:

@@ -47,21 +47,21 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"no roll call, since {draft.no_roll_call}: {others}")
     for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
-    unfit = _unfit(spec, facts, draft, signals, say)
+    not_ready = _not_ready(spec, facts, draft, signals, say)
     if draft.mode == "coordinated":
         draft, unusable = place.settle(spec, facts, draft)
-        unfit = unfit or unusable
-    if unfit and draft.mode != "coordinated":
-        return unfit
-    if unfit:
-        say(f"{unfit.reason}; the roll call tells the other nodes")
+        not_ready = not_ready or unusable
+    if not_ready and draft.mode != "coordinated":
+        return not_ready
+    if not_ready:
+        say(f"{not_ready.reason}; the roll call tells the other nodes")
     if draft.mode == "exec":
         (program,) = draft.launch.programs
         return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
     signals.hold()
     attempt = 1
     while True:
-        outcome, attempt = asyncio.run(_boot(spec, facts, draft, unfit, attempt, signals, say))
+        outcome, attempt = asyncio.run(_boot(spec, facts, draft, not_ready, attempt, signals, say))
         if not outcome.again:
             return outcome
         over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
@@ -72,25 +72,25 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         attempt += 1
 
 
-def _unfit(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
+def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
     """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
     env = environment(facts.env, draft.env)
     with signals.held():
         failed = asyncio.run(hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say))
     if failed is not None:
         return failed
-    unfit, warnings = checks.machine(spec, draft)
+    not_ready, warnings = checks.machine(spec, draft)
     for words in warnings:
         say(f"warning: {words}")
-    return unfit
+    return not_ready
 
 
 async def _boot(
-    spec: JobSpec, facts: Facts, draft: Plan, unfit: Outcome | None, attempt: int, signals: Signals, say: Speaker
+    spec: JobSpec, facts: Facts, draft: Plan, not_ready: Outcome | None, attempt: int, signals: Signals, say: Speaker
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader may have counted further than we."""
     try:
-        loop = Loop(spec, facts, draft, unfit, attempt, signals, say)
+        loop = Loop(spec, facts, draft, not_ready, attempt, signals, say)
     except EntrypointError as error:
         return Outcome(error.status, str(error)), attempt
     try:
@@ -107,12 +107,12 @@ class Loop:
         spec: JobSpec,
         facts: Facts,
         draft: Plan,
-        unfit: Outcome | None,
+        not_ready: Outcome | None,
         attempt: int,
         signals: Signals,
         say: Speaker,
     ) -> None:
-        self._spec, self._facts, self._draft, self._unfit, self._say = spec, facts, draft, unfit, say
+        self._spec, self._facts, self._draft, self._not_ready, self._say = spec, facts, draft, not_ready, say
         self._topology, self._me = draft.topology, draft.topology.me
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
@@ -170,12 +170,12 @@ class Loop:
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job: ours to say, or an internal error; never a silent wait."""
-        if self._unfit:  # known before, and maybe its cause
-            outcome = self._unfit
+        if self._not_ready:  # known before, and maybe its cause
+            outcome = self._not_ready
         elif isinstance(error, EntrypointError):
             outcome = Outcome(error.status, str(error))
         else:
-            reason = f"a defect of ours: {type(error).__name__}: {error} | please report it"
+            reason = f"internal error: {type(error).__name__}: {error} | please report it"
             outcome = Outcome(EXIT_SOFTWARE, reason)
         self.tell(events.Faulted(outcome))
 
@@ -235,7 +235,7 @@ class Loop:
             self._calls = RollCall(
                 self._topology.nodes, self._topology.user, keys, self._question, self.tell, self._say, self._background
             )
-        report = replace(self._draft.members.reports[self._me], broken=self._broken())
+        report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
         self.tell(events.DoorOpened(report))
 
     def _question(self, node: Any, address: str) -> messages.Hello:
@@ -250,9 +250,9 @@ class Loop:
             address=address,
         )
 
-    def _broken(self) -> Outcome | None:
+    def _why_not_ready(self) -> Outcome | None:
         """Why this node cannot take part, or start what the launcher needs. A rank would not say it."""
-        return self._unfit or checks.launcher(self._facts, self._draft.launch)
+        return self._not_ready or checks.launcher(self._facts, self._draft.launch)
 
     def _may_replace(self, first: Any) -> bool:
         """Whether who says this first may take the place of a session that is there: a leader tells all how it is."""
@@ -310,12 +310,12 @@ class Loop:
     def _do_report(self, action: actions.Report) -> None:
         mine = interfaces.of_address(self._facts.interfaces, [action.address])
         members = with_interface(self._draft.members, self._me, mine)
-        broken = self._broken()
+        not_ready = self._why_not_ready()
         try:
-            if not broken:
+            if not_ready is None:
                 self._programs.prepare(members, action.env)
         except EntrypointError as error:
-            broken = Outcome(error.status, str(error))
+            not_ready = Outcome(error.status, str(error))
         own: NodeReport = members.reports[self._me]
         facts = messages.Facts(
             slots=own.slots,
@@ -323,7 +323,7 @@ class Loop:
             toolkit=__version__,
             clock=time.time(),
             attempt=self.machine.attempt,
-            broken=(broken.status, broken.reason, broken.program) if broken else None,
+            not_ready=(not_ready.status, not_ready.reason, not_ready.program) if not_ready else None,
             interface=(mine.name, mine.address, mine.network) if mine else None,
             interfaces=interfaces.names(self._facts.interfaces),
         )

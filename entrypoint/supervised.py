@@ -13,5 +13,5 @@ _SUPERVISOR = str(Path(__file__).resolve().parent / "programs" / "supervisor.py"
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
     """The words before a program's own `--`; `number` tells its files from those of this node's others."""
     run_dir = topology.run_dir
-    files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--said", f"{run_dir}/said")
+    files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--last-output", f"{run_dir}/last-output")
     return (topology.python, "-I", "-S", _SUPERVISOR, *files, *options)

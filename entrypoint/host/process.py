@@ -84,14 +84,14 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
 
 
 async def start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, kept: bool = False
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, supervised: bool = False
 ) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
-    A supervisor (`kept`) sees our death itself, and has more to end than the kernel would.
+    A supervisor (`supervised`) sees our death itself, and has more to end than the kernel would.
     Raises OSError when it is not there or cannot be executed.
     """
-    words = argv if kept else mortal(argv)
+    words = argv if supervised else mortal(argv)
     return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True)
 
 

@@ -18,7 +18,7 @@ _LOOK = 0.5  # seconds between two looks: where a file is mounted, its change se
 async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Cards:
     """This node's cards, once the table is complete: absent, empty, half-written and initializing ones may become so.
 
-    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that no waiting will mend.
+    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
     """
     waiting = Waiting(say, limit, "")
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -39,7 +39,7 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
 def look(facts: Facts, topology: Topology, say: Say) -> Cards | None:
     """This node's cards, where the table is complete by now.
 
-    Raises as `wait` does for a table that no waiting will mend.
+    Raises as `wait` does for a table that waiting cannot fix.
     """
     path = ranktable.path_from(facts.env, os.path.isdir)
     try:
@@ -63,7 +63,7 @@ def _cards(table: ranktable.RankTable, facts: Facts, topology: Topology, say: Sa
         raise ConfigError(
             f"rank table {table.where} is of another job than this",
             f"it has {len(there)} nodes, this job {len(topology.nodes)}",
-            "see that the platform has written it anew, or mend ENTRYPOINT_HOSTS",
+            "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
         )
     server = ranktable.own(table, ranktable.names(facts))
     odd = ranktable.check_devices(server, topology.device.cards)

@@ -113,5 +113,5 @@ def recorded(say: Say) -> Iterator[Result]:
         result.end(stop.outcome)
         raise
     except Exception as error:
-        result.end(Outcome(EXIT_SOFTWARE, f"a defect of ours: {type(error).__name__}: {error}"))
+        result.end(Outcome(EXIT_SOFTWARE, f"internal error: {type(error).__name__}: {error}"))
         raise

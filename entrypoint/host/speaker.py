@@ -66,7 +66,7 @@ class Speaker:
         self._bytes = 0  # of them
         self._lost = 0  # lines that could not be written, or were in the way of later ones
         self._torn = False  # the last one may be there in part
-        self._said = -1  # file that tells how programs' last line ended (stream.py)
+        self._last_output = -1  # file that tells how programs' last line ended (stream.py)
         self._heard = 0  # when that was written, as we read it last
         self._late = False  # it has been waited for in vain since the last time that nothing was left
         self._changed = threading.Condition()
@@ -85,10 +85,10 @@ class Speaker:
             if self._running() and not self._late:
                 self._late = not self._changed.wait_for(self._done, _PATIENCE)
 
-    def follow(self, said: Path) -> None:
+    def follow(self, last_output: Path) -> None:
         """Begin on a new line from now on, where the last of a program's has no end, as that of a progress bar."""
         with self._changed:
-            before, self._said = self._said, os.open(said, os.O_RDONLY | os.O_CLOEXEC)
+            before, self._last_output = self._last_output, os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
             if before >= 0:
                 os.close(before)
 
@@ -145,8 +145,8 @@ class Speaker:
     def _cut(self) -> bool:
         """Whether a line of a program's is not ended where ours go, and nothing was said after it."""
         with contextlib.suppress(OSError):
-            written = os.fstat(self._said).st_mtime_ns
+            written = os.fstat(self._last_output).st_mtime_ns
             if written != self._heard:
                 self._heard = written
-                return os.pread(self._said, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
+                return os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
         return False

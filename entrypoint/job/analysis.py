@@ -46,14 +46,14 @@ class Ends:
     failures: list[End] = field(default_factory=list)
 
     def of_rank(self, end: End) -> float | None:
-        """A rank failed. Returns the seconds after which `cause` is the verdict; None where that is known already."""
+        """A rank failed. Returns the seconds after which `cause` is the outcome; None where that is known already."""
         self.failures.append(end)
         return _SETTLE if len(self.failures) == 1 else None
 
     def of_node(self, node: int, end: End, last: bool) -> float | None:
         """A program of a node ended, the node's last one or not.
 
-        Returns the seconds after which `cause` is the verdict, or this end where there is none; None: the job goes on.
+        Returns the seconds after which `cause` is the outcome, or this end where there is none; None: the job goes on.
         """
         if last:
             self.awaited.discard(node)

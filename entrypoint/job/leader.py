@@ -31,10 +31,10 @@ class Leader:
         self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
         self._topology = draft.topology
         self._me = draft.topology.me
-        self._lease = spec.timeouts.lease
+        self._heartbeat_timeout = spec.timeouts.lease
         self._machine = machine = Machine()
         self._act, self._say, self._after = machine.act, machine.say, machine.after
-        self._peers = Peers(self._lease, draft.topology.this.host)
+        self._peers = Peers(self._heartbeat_timeout, draft.topology.this.host)
         self._rounds = Rounds(machine)
         self._roll_call = RollCall(machine)
         self._ends = Ends()
@@ -113,7 +113,7 @@ class Leader:
             self._act(actions.Call(node.rank))
         self._act(actions.Resolve((self._me,)))  # the daemons of the others call this node back by its name
         self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
-        self._after(heartbeat.interval(self._lease), self._beat)
+        self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
     def _on_name_state(self, event: events.NameState) -> None:
@@ -153,9 +153,9 @@ class Leader:
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
         mine = interfaces.of_address(self._facts.interfaces, [peer.local for peer in self._peers.values()])
         members = with_interface(members, self._me, mine)
-        broken = [(each.broken, self._host(each.rank)) for each in members.reports if each.broken]
-        if broken:
-            first, words = broken[0][0], "; ".join(f"{each.reason} on {host}" for each, host in broken)
+        not_ready = [(each.not_ready, self._host(each.rank)) for each in members.reports if each.not_ready]
+        if not_ready:
+            first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
             self._decide(first.status, words, first.program)
             return
         # A leader that has replaced a lost one does not know how often the others have started.
@@ -189,7 +189,7 @@ class Leader:
     def _beat(self) -> None:
         for node in self._peers.alive():
             self._tell(node, messages.Ping(0))
-        self._after(heartbeat.interval(self._lease), self._beat)
+        self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
 
     def _look_for_silent(self) -> None:
         for node in self._peers.look(self._machine.now):
@@ -217,7 +217,7 @@ class Leader:
         self._rounds.lose(node)
         silent = self._machine.now - peer.heard
         seen = f"nothing heard of it for {silent:.0f}s"
-        if silent <= self._lease:
+        if silent <= self._heartbeat_timeout:
             seen = f"its session ended, last word {silent:.1f}s before"
         lost = f"{host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
@@ -235,7 +235,7 @@ class Leader:
         """Have `then` called when every node has told all that it knew until now; who is silent is lost before that."""
         self._questions += 1
         self._tell_all(messages.Ping(self._questions))
-        self._await_all(f"pong {self._questions}", 2 * self._lease, then)
+        self._await_all(f"pong {self._questions}", 2 * self._heartbeat_timeout, then)
 
     # -- what members say
 

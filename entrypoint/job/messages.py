@@ -151,14 +151,14 @@ def _as(check: Check) -> Any:
 
 @dataclass(frozen=True)
 class Facts:
-    """This node's report. `broken`: why it cannot take part (status, reason, whether a program failed)."""
+    """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program failed)."""
 
     slots: int = _as(_whole(1, _RANKS))
     mpi: str = _as(_text(100))
     toolkit: str = _as(_text(100))
     clock: float = _as(_number(-1e12, 1e12))
     attempt: int = _as(_whole(1, _RANKS))
-    broken: tuple[int, str, bool] | None = _as(
+    not_ready: tuple[int, str, bool] | None = _as(
         _or_none("a status, a reason, and true or false", _failure, _text(), _truth)
     )
     interface: tuple[str, str, str] | None = _as(_or_none("a name, an address and a network", _name, _name, _name))

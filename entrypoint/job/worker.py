@@ -24,7 +24,7 @@ class Worker:
         self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's count, once it has said it
         self._topology = draft.topology
         self._me = draft.topology.me
-        self._lease = spec.timeouts.lease
+        self._heartbeat_timeout = spec.timeouts.lease
         self._leader_name = ""  # which leader we have answered
         self._connected = False
         self._heard = 0.0  # when the leader was, last
@@ -97,7 +97,7 @@ class Worker:
     def _out_of_time(self) -> None:
         if self._leader_is_there():
             # A leader that has called, and is still there, gives up by itself and says why.
-            self._after(heartbeat.patience(self._lease), self._out_of_time, "roll call")
+            self._after(heartbeat.patience(self._heartbeat_timeout), self._out_of_time, "roll call")
             return
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
@@ -105,7 +105,7 @@ class Worker:
         raise UnavailableError(f"{self._topology.leader.host} did not call within {limit:.0f}s", seen, do)
 
     def _leader_is_there(self) -> bool:
-        return self._connected and self._machine.now - self._heard <= heartbeat.patience(self._lease)
+        return self._connected and self._machine.now - self._heard <= heartbeat.patience(self._heartbeat_timeout)
 
     # -- what the leader says
 
@@ -126,7 +126,7 @@ class Worker:
             self._refused = " | ".join(wrong)
             self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, self._refused))
             return
-        self._leader_name, self._lease = hello.leader, hello.lease
+        self._leader_name, self._heartbeat_timeout = hello.leader, hello.lease
         self._act(actions.Report(hello.env, hello.address))
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
@@ -169,8 +169,8 @@ class Worker:
             self._decide(message.status, message.reason, message.program, message.again)
 
     def _look_for_silence(self) -> None:
-        """The leader speaks every fifth of the lease; nothing of it for longer than that allows: it is gone."""
-        patience, now = heartbeat.patience(self._lease), self._machine.now
+        """The leader speaks every fifth of the heartbeat timeout; one that is silent for longer is lost."""
+        patience, now = heartbeat.patience(self._heartbeat_timeout), self._machine.now
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
@@ -179,7 +179,7 @@ class Worker:
             self._decide(RetryError.status, reason)
             return
         self._due = self._machine.now + min(
-            heartbeat.interval(self._lease), max(0.1, self._heard + patience - self._machine.now)
+            heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - self._machine.now)
         )
         self._machine.at(self._due, self._look_for_silence, "look")
 
@@ -226,7 +226,7 @@ class Worker:
         if stop:
             self._stop = self._stop or outcome
         self._tell_failure(outcome, stop)
-        patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._lease)
+        patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
         self._after(patience, lambda: self._leave(outcome, stop))
 
     def _leave(self, outcome: Outcome, stop: bool) -> None:

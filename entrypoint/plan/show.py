@@ -39,9 +39,9 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "mode": plan.mode,
         "roll_call": plan.roll_call,
         "alone": plan.no_roll_call,
-        "roster_assumed": plan.members.assumed,
+        "members_assumed": plan.members.assumed,
         "later": list(plan.later),
-        "verdict": launch.completion,
+        "completion": launch.completion,
         "programs": [
             {
                 "command": list(program.argv),

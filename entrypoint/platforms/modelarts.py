@@ -158,7 +158,7 @@ def _check_ports(listeners: tuple[_Listener, ...], origins: Mapping[str, str], u
         unknown["hosts"] = (
             f"a port is a number from 1 to 65535 ({', '.join(names)})",
             ", ".join(wrong),
-            "mend the list, or set ENTRYPOINT_HOSTS",
+            "fix the list, or set ENTRYPOINT_HOSTS",
         )
 
 
@@ -233,7 +233,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{name} is not a whole number", repr(text[:60]), f"mend {name}")
+        raise ConfigError(f"{name} is not a whole number", repr(text[:60]), f"fix {name}")
     if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
         raise ConfigError(f"{name} is too large", text[:60], f"set it to {MAX_NODES} at most, the nodes of a job")
     return int(text)

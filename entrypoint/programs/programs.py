@@ -20,7 +20,7 @@ from entrypoint.job import messages
 from entrypoint.job.analysis import End, Ends, ended
 from entrypoint.job.messages import LINE, LINES, one_line
 from entrypoint.model import Facts, File, Launch, Members, Plan
-from entrypoint.plan import environment, kept, settle
+from entrypoint.plan import environment, settle, with_supervisor
 from entrypoint.programs import mpirun, stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
@@ -92,8 +92,8 @@ class Programs:
         self._plan = settle(self._spec, self._facts, self._draft.topology, self._members, self._leader_env)
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
-        self._run_dir.write("said", f"{time.monotonic():020.3f}\n\n\n", 0o600)
-        self._say.follow(self._run_dir.path / "said")
+        self._run_dir.write("last-output", f"{time.monotonic():020.3f}\n\n\n", 0o600)
+        self._say.follow(self._run_dir.path / "last-output")
         return self._plan.launch
 
     def write(self, files: Iterable[File]) -> None:
@@ -126,14 +126,14 @@ class Programs:
     async def _start(self, number: int) -> None:
         plan, program = self._plan, self._plan.launch.programs[number]
         argv, env = program.argv, environment(self._facts.env, (*plan.env, *program.env))
-        if not self._by_ranks:  # else each rank is kept, wherever it runs
-            argv = kept(program, number, self._spec, self._draft.topology)
+        if not self._by_ranks:  # else each rank has a supervisor, wherever it runs
+            argv = with_supervisor(program, number, self._spec, self._draft.topology)
         unread = None if self._by_ranks else process.cannot_read(self._spec.command, plan.workdir)
         if refused := unread or checks.program(self._facts, plan, program):
             self._ended(number, refused.status, refused.reason)
             return
         try:
-            started = await process.start(argv, env, plan.workdir, kept=not self._by_ranks)
+            started = await process.start(argv, env, plan.workdir, supervised=not self._by_ranks)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
             self._ended(number, outcome.status, outcome.reason)
@@ -231,7 +231,7 @@ class Programs:
         """Seconds since a rank of this node printed something, or since its programs were started."""
         try:
             # Not the file's own time: a clock may jump, and a file server has another one.
-            return time.monotonic() - float((self._run_dir.path / "said").read_bytes()[:20])
+            return time.monotonic() - float((self._run_dir.path / "last-output").read_bytes()[:20])
         except (OSError, ValueError):
             return 0.0
 

@@ -19,7 +19,7 @@ from entrypoint.host.files import RunDir
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
 
-_LINE = 64  # bytes; a wrapper's line is shorter
+_LINE = 64  # bytes; a supervisor's line is shorter
 _LARGEST = {b"start": 1 << 22, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), a status, nothing
 _RANKS = 1 << 20
 _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
@@ -27,7 +27,7 @@ _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 
 @dataclass
 class _Rank:
-    pid: int  # of its wrapper
+    pid: int  # of its supervisor
     forget: Callable[[], None]  # watch it no longer
     ended: bool = False
     done: bool = False  # its output is passed on, and nothing runs that it started
@@ -39,8 +39,8 @@ class Ranks:
     def __init__(self, run_dir: RunDir, report: Report, pipe: str = "ranks") -> None:
         self._report = report
         self._pipe = run_dir.pipe(pipe)
-        self._ranks: dict[int, _Rank] = {}  # those whose wrapper is there
-        self._brief: dict[int, int] = {}  # rank -> pid, of those whose wrapper was gone before it could be looked at
+        self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
+        self._brief: dict[int, int] = {}  # rank -> pid, of those whose supervisor was gone before it could be looked at
         self._buffer = b""
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
@@ -62,7 +62,7 @@ class Ranks:
             data = os.read(self._pipe, 65536)
         self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
-        self._buffer = rest[:_LINE]  # a wrapper's line is written whole, after a line end
+        self._buffer = rest[:_LINE]  # a supervisor's line is written whole, after a line end
         for event, rank, value in filter(None, map(_understood, lines)):
             self._heard(event, rank, value)
         return bool(data)
@@ -118,11 +118,11 @@ class Ranks:
 
     @property
     def leaving(self) -> set[int]:
-        """Pids of the wrappers whose program has ended."""
+        """Pids of the supervisors whose program has ended."""
         return {rank.pid for rank in self._ranks.values() if rank.ended}
 
     def terminate(self) -> None:
-        """SIGTERM to every rank that runs; what the others left, their wrappers end."""
+        """SIGTERM to every rank that runs; what the others left, their supervisors end."""
         self.signal(signal.SIGTERM)
 
     def signal(self, signum: int) -> None:
@@ -136,7 +136,7 @@ class Ranks:
             process.kill_group(pid, signal.SIGKILL)
 
     def let_go(self) -> None:
-        """Tell wrappers that stay for the sake of other ranks that they may leave."""
+        """Tell supervisors that stay for the sake of other ranks that they may leave."""
         process.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
 
     async def ended(self) -> None:
@@ -155,7 +155,7 @@ class Ranks:
 
 
 def _understood(line: bytes) -> tuple[str, int, int] | None:
-    """Event, rank and value, where this can be a wrapper's line."""
+    """Event, rank and value, where this can be a supervisor's line."""
     words = line.split() if len(line) < _LINE else []
     if len(words) != 3 or words[0] not in _LARGEST or not (words[1] + words[2]).isdigit():
         return None

@@ -18,10 +18,10 @@ class Stream:
     """One of the program's two output streams on its way to ours. What ours has no room for waits here, never we."""
 
     def __init__(
-        self, source: int, target: int, label: bytes, tail: bytearray, log: int | None, said: str | None
+        self, source: int, target: int, label: bytes, tail: bytearray, log: int | None, last_output: str | None
     ) -> None:
         self.source, self._label, self._tail, self._log = source, label, tail, log
-        self._said = said  # file whose number tells when there was output
+        self._last_output = last_output  # file whose number tells when there was output
         self._place = 20 + target  # of what is noted there of our last line
         self._ended = True  # with a line end
         self._rest = b""  # a line that has not ended yet
@@ -45,9 +45,9 @@ class Stream:
         self.open = bool(data)
         if data:
             Stream.took = time.monotonic()
-        if data and self._said and time.monotonic() - Stream.spoke > 1:
+        if data and self._last_output and time.monotonic() - Stream.spoke > 1:
             Stream.spoke = time.monotonic()
-            _note(self._said, b"%020.3f\n" % time.monotonic(), 0)
+            _note(self._last_output, b"%020.3f\n" % time.monotonic(), 0)
         self._tail += data
         del self._tail[:-_TAIL]
         if self._log is not None:
@@ -98,8 +98,8 @@ class Stream:
     def _note_end(self, ended: bool) -> None:
         """Note whether the last thing that was passed on ended its line, for our words (speaker.py): first of both
         streams, then of stderr."""
-        if self._said and not (ended and self._ended):
-            _note(self._said, (b"\n" if ended else b".") * (self._place - 20), 21)
+        if self._last_output and not (ended and self._ended):
+            _note(self._last_output, (b"\n" if ended else b".") * (self._place - 20), 21)
         self._ended = ended
 
     def take_rest(self) -> None:

@@ -13,7 +13,7 @@ Run as a file, alone and isolated, for each rank and each program of a node: `py
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
     --each     NAME=VARIABLE,...: for the program, after that: what is in VARIABLE, where there is no NAME
     --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
-    --said     file to write the time into when the program prints, once a second at most
+    --last-output  file to write the time into when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too
@@ -96,14 +96,14 @@ def main(argv: list[str]) -> int:
     # A signal that comes before the program is there waits for it: it must not end this process without a word.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
     pipe.tell("start", os.getpid())
-    tail, kept = bytearray(), None
+    tail, supervised = bytearray(), None
     try:
         if python_set_locale():
             del os.environ["LC_CTYPE"]
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
-        kept = _start(program, options, tail, pipe.fd, mask)
-        status = kept.end()
+        supervised = _start(program, options, tail, pipe.fd, mask)
+        status = supervised.end()
     except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
         status = _RETRY if error.errno == _EAGAIN else status
@@ -114,18 +114,18 @@ def main(argv: list[str]) -> int:
         _save(options["--tail"].replace("{rank}", rank), tail)
     if status:
         pipe.tell("end", status)
-    apart = options.get("--linger") == "apart" and kept is not None and kept.passes_on()
-    if kept is not None and not apart:
+    apart = options.get("--linger") == "apart" and supervised is not None and supervised.passes_on()
+    if supervised is not None and not apart:
         if options.get("--linger", "apart") != "apart":
-            kept.linger(float(options["--linger"]))
-        kept.flush(_STUCK if status else None)
+            supervised.linger(float(options["--linger"]))
+        supervised.flush(_STUCK if status else None)
     if not status:
         pipe.tell("end", status)
     pipe.tell("done", 0)
-    if apart and kept is not None and not os.fork():
-        kept.pass_on()
-    if status and kept is not None and "--hold" in options:
-        kept.hold()
+    if apart and supervised is not None and not os.fork():
+        supervised.pass_on()
+    if status and supervised is not None and "--hold" in options:
+        supervised.hold()
         return 0
     return status
 
@@ -155,7 +155,7 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int, mask: set[int]) -> Kept:
+def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int, mask: set[int]) -> Supervised:
     label = os.fsencode(options["--label"])
     how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     log = os.open(options["--log"], how, 0o640) if "--log" in options else None
@@ -180,8 +180,8 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: i
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        streams.append(Stream(ours, fd, label, tail, log, options.get("--said")))
-    return Kept(child, streams, pipe, woken)
+        streams.append(Stream(ours, fd, label, tail, log, options.get("--last-output")))
+    return Supervised(child, streams, pipe, woken)
 
 
 def _pair(target: int) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def _pair(target: int) -> tuple[int, int]:
     return ours, theirs
 
 
-class Kept:
+class Supervised:
     """A program that runs, and what it leaves running."""
 
     def __init__(self, child: int, streams: list[Stream], pipe: int, woken: int) -> None:

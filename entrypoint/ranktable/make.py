@@ -78,6 +78,6 @@ def _one_server(server_id: str, found: Sequence[tuple[int, str]], where: str) ->
             ipaddress.ip_address(card.device_ip)
         except ValueError:
             raise ConfigError(
-                f"{where}: device {card.device_id} has no IP address", json.dumps(card.device_ip), "mend the address"
+                f"{where}: device {card.device_id} has no IP address", json.dumps(card.device_ip), "fix the address"
             ) from None
     return parse(to_v1(RankTable("v1.0", (Server(server_id, cards),))), where)

@@ -88,7 +88,7 @@ def check_devices(server: Server, cards: Sequence[int]) -> str:
         raise ConfigError(
             f"the rank table gives this node {len(listed)} devices and the container has {len(cards)}",
             seen,
-            "give the container its devices, or mend ASCEND_RT_VISIBLE_DEVICES",
+            "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES",
         )
     if not set(listed) <= set(cards):
         return f"the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"

@@ -16,7 +16,7 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, SuperPod, pod_number
 
-_MEND = "mend the table"
+_FIX = "fix the table"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 # Its byte order mark, which is no UTF-8; or, without one, a 0 beside the first character.
 _UTF16 = re.compile("\ufffd\ufffd|\0[^\0]|[^\0]\0")
@@ -26,7 +26,7 @@ def parse(text: str, where: str) -> RankTable:
     """The rank table in `text`; `where` is its file, for messages.
 
     Raises NotReady while it may still be written (empty, no whole JSON, a status that is not "completed"), and
-    ConfigError, with the place in the JSON, for what no waiting will mend.
+    ConfigError, with the place in the JSON, for what waiting cannot fix.
     """
     document = _document(text, where)
     if "server_list" in document.values or "version" in document.values:
@@ -51,7 +51,7 @@ class _Object:
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def wrong(self, key: str, what: str, seen: str = "", do: str = _MEND) -> ConfigError:
+    def wrong(self, key: str, what: str, seen: str = "", do: str = _FIX) -> ConfigError:
         return ConfigError(f"rank table {self.where}: {self.at(key)} {what}", seen, do)
 
     def missing(self, key: str) -> ConfigError:
@@ -109,7 +109,7 @@ class _Object:
         """A count that is given has to agree with the list."""
         if self.get(key) and (count := self.number(key)) != listed:
             raise self.wrong(
-                key, "disagrees with the list", f"{count}, and the list has {listed}", "mend one of the two"
+                key, "disagrees with the list", f"{count}, and the list has {listed}", "fix one of the two"
             )
 
     def rest(self, *known: str) -> dict[str, str]:
@@ -139,9 +139,9 @@ def _document(text: str, where: str) -> _Object:
     except json.JSONDecodeError as error:
         raise NotReady(where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
-        raise ConfigError(f"rank table {where} is nested too deep", "more than Python reads", _MEND) from None
+        raise ConfigError(f"rank table {where} is nested too deep", "more than Python reads", _FIX) from None
     if not isinstance(document, dict):
-        raise ConfigError(f"rank table {where} is not a JSON object", _shown(document), _MEND)
+        raise ConfigError(f"rank table {where} is not a JSON object", _shown(document), _FIX)
     status = document.get("status")
     if status != "completed":
         raise NotReady(where, "it has no status" if status is None else f"its status is {_shown(status)}")

@@ -23,7 +23,7 @@ class NotReady(RetryError):
     def __init__(self, where: str, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"rank table {where} is not complete", reason, "wait until the platform has written it, or mend the file"
+            f"rank table {where} is not complete", reason, "wait until the platform has written it, or fix the file"
         )
 
 

@@ -27,4 +27,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1])
     except OSError as error:
-        sys.exit(f"attend: {error}")
+        sys.exit(f"relay: {error}")

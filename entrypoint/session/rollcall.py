@@ -1,7 +1,7 @@
 """The leader's side of the roll call: one long-lived, authenticated ssh session to every worker.
 
 The session is the readiness check (the login mpirun will use: name, port, key and host key all proven), the exchange of
-facts, the lease and the release. Sessions are opened in parallel, each tried again until the deadline.
+facts, the heartbeat and the release. Sessions are opened in parallel, each tried again until the deadline.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class RollCall:
                 answer.mpi,
                 address,
                 answer.clock - middle,
-                Outcome(*answer.broken) if answer.broken else None,
+                Outcome(*answer.not_ready) if answer.not_ready else None,
                 Interface(*answer.interface) if answer.interface else None,
                 answer.interfaces,
                 answer.attempt,
@@ -234,7 +234,7 @@ def _first_answer(
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
             words = one_line(said.decode(errors="replace").strip(), WORDS)
-            raise Unready(f"no attendant at {address}{': ' + words if words else ''}")
+            raise Unready(f"no control endpoint at {address}{': ' + words if words else ''}")
         heard = intake.feed(data, time.monotonic())
         for number, message in enumerate(heard, start=1):
             if isinstance(message, messages.Busy):

@@ -138,7 +138,7 @@ def _text(item: Item, path: str, report: Report, needs: str = "text is needed") 
         if "\0" in raw:
             needs, do = "text cannot hold a NUL byte", "remove it"
         elif re.search("[\ud800-\udfff]", raw):
-            needs, do = "text must be valid UTF-8", "mend the encoding"
+            needs, do = "text must be valid UTF-8", "fix the encoding"
         else:
             return raw
     elif raw is None:

@@ -106,7 +106,7 @@ class _Reader:
             self.not_yaml(error)
         except (ValueError, OverflowError):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
             place = self.place(self.loader.get_mark())
-            self.fail(place, "this is not YAML", "a number out of range", "mend or remove it")
+            self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
         else:
             is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
             return Item({}, self.at(1, 1), "nothing") if is_empty else self.item(node, self.path)
@@ -123,7 +123,7 @@ class _Reader:
         return self.at(mark.line + 1, mark.column + 1)
 
     def not_yaml(self, error: yaml.MarkedYAMLError) -> None:
-        """The parser's complaint in our words, at the place a person has to mend."""
+        """The parser's complaint in our words, at the place a person has to fix."""
         mark: Any = error.problem_mark or error.context_mark
         problem = error.problem or ""
         if error.context_mark and ("end of stream" in problem or "<stream end>" in problem):
@@ -131,14 +131,14 @@ class _Reader:
         line = re.split("\r\n|[\n\r\x85\u2028\u2029]", self.text)[mark.line]
         what = "this is not YAML"
         seen = "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
-        do = "mend the indentation, quotes or brackets here"
+        do = "fix the indentation, quotes or brackets here"
         if isinstance(error, _Refused):
             what, seen, do = problem, "", error.note or ""
         elif "'\\t'" in problem:
             what = "a tab where YAML wants a space" if line[: mark.column].strip() else "a tab in the indentation"
             seen, do = "", "use spaces, YAML allows no tabs here"
         elif problem.startswith("mapping values are not allowed"):
-            do = 'quote text that holds ": ", or mend the indentation'
+            do = 'quote text that holds ": ", or fix the indentation'
         elif "cannot start any token" in problem:
             do = "quote text that starts with this character"
         self.fail(self.place(mark), what, seen, do)

@@ -37,7 +37,7 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
                 assert text == file["text"], (host, file["name"])
         sessions = {name for name in modes if name.startswith("ompi.")}  # mpirun's own, or orted's
         assert len(sessions) == 1, host
-        expected = {"lock", "ranks", "program-ranks", "said", "attend", "attend.sock"}
+        expected = {"lock", "ranks", "program-ranks", "last-output", "attend", "attend.sock"}
         assert set(modes) - sessions == expected | ({"line"} if host == "worker-0" else set()), host
     leader = plans["worker-0"]
     find = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in 'mpirun '*) echo $p; esac; done"

@@ -108,7 +108,7 @@ def test_the_run_directory_can_be_elsewhere(image: str, run_dir: str) -> None:
     [(0o644, "0:0", True), (0o440, "0:4321", True), (0o600, "1000:100", True), (0o400, "0:0", False)],
 )
 def test_mounted_keys(image: str, folder: Path, mode: int, owner: str, works: bool) -> None:
-    """4.6 keys mounted 0644, or 0440 for an injected fsGroup, work; unreadable ones name the mending step"""
+    """4.6 keys mounted 0644, or 0440 for an injected fsGroup, work; unreadable ones name the fixing step"""
     write(folder / "make", "", 0o644)
     make = "for key in client host; do ssh-keygen -q -t ed25519 -N '' -f /keys/$key; done; "
     make += f"chmod {mode:o} /keys/*; chown {owner} /keys/*"

@@ -182,7 +182,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
                 # What only the roll call can know is the address of a peer; here the user fixed it.
                 assert path.read_text() == file["text"], file["name"]
         written = {name: 0 for name in written if not name.startswith(("ompi.", "prte"))}  # without a daemon's own
-        expected = {"lock", "ranks", "program-ranks", "said", "attend", "attend.sock"} | (
+        expected = {"lock", "ranks", "program-ranks", "last-output", "attend", "attend.sock"} | (
             {"line"} if rank == 0 else set()
         )
         assert set(written) == expected, "run wrote what plan did not name"

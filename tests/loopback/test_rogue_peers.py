@@ -30,7 +30,7 @@ def line(text):
 def say(kind, **fields):
     line(json.dumps(dict(fields, kind=kind)))
 hello = json.loads(sys.stdin.readline())
-facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), attempt=1, broken=None)
+facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), attempt=1, not_ready=None)
 facts |= dict(interface=None, interfaces=[])
 own = dict(program=False, stop=False)
 """
@@ -76,9 +76,9 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
     ("does", "status", "words"),
     [
         (
-            "say('facts', **facts | {'broken': [0, '', False]})",
+            "say('facts', **facts | {'not_ready': [0, '', False]})",
             69,
-            "facts, broken: not a whole number from 1 to 255: [0",
+            "facts, not_ready: not a whole number from 1 to 255: [0",
         ),
         (
             "say('facts', **facts); say('failed', status=256, reason='x', **own)",
@@ -89,7 +89,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
         ("say('facts', **facts)\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),
     ],
-    ids=["broken-0", "failed-256", "endless", "flood", "forged"],
+    ids=["not_ready-0", "failed-256", "endless", "flood", "forged"],
 )
 def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str, status: int, words: str) -> None:
     job = cluster(2, slots=1)

@@ -61,7 +61,7 @@ def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
     """The control: one rank of one node prints, the others are silent. No file's time counts: a file server's clock may
     be another, and this one's may jump."""
     job = cluster(2, slots=1)
-    earlier = "touch -d '2 hours ago' $ENTRYPOINT_RUN_DIR/said"
+    earlier = "touch -d '2 hours ago' $ENTRYPOINT_RUN_DIR/last-output"
     program = (
         f"[ $NODE = 1 ] || {{ {earlier}; exec sleep 4; }}; for i in $(seq 20); do echo $i; {earlier}; sleep 0.2; done"
     )

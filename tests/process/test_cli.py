@@ -258,7 +258,7 @@ def test_plan_as_json(cwd: Path) -> None:
         {"rank": 1, "host": "worker-1", "slots": 1, "role": "worker"},
     ]
     assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == (1, 2, [], "required")
-    assert plan["roster_assumed"] is True
+    assert plan["members_assumed"] is True
     assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
     secret = {file["name"] for file in plan["files"] if file["secret"]}
     assert secret == {"rank.env", "host_key"}

@@ -63,7 +63,7 @@ def heard(
     ],
     ids=["no-end", "pids", "numbers", "long"],
 )
-def test_what_is_no_keeper_s_line_changes_nothing(junk: bytes, tmp_path: Path) -> None:
+def test_what_is_no_line_of_a_supervisor_changes_nothing(junk: bytes, tmp_path: Path) -> None:
     def work(pipe: Path, pid: int) -> None:
         with open(pipe, "wb", buffering=0) as told:
             told.write(b"\nstart 0 %d\n" % pid)

@@ -67,7 +67,7 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
             ["check", "empty.json"],
             75,
             "rank table empty.json is not complete | it is empty"
-            " | wait until the platform has written it, or mend the file",
+            " | wait until the platform has written it, or fix the file",
         ),
         (
             ["convert", "bad.json"],

@@ -74,7 +74,7 @@ class Peer(paramiko.ServerInterface):
         self.channel = channel = transport.accept(10)
         if channel is None or self.at("answer"):
             return
-        facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "attempt": 1, "broken": None}
+        facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "attempt": 1, "not_ready": None}
         facts |= {"interface": None, "interfaces": []}
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
             channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")

@@ -253,7 +253,7 @@ def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Lis
     assert listener.told[1:] == ["end 0 73", "done 0 0"]
 
 
-def test_a_keeper_that_gets_no_process_says_so(tmp_path: Path, listener: Listener) -> None:
+def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Listener) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
 
@@ -299,13 +299,13 @@ def test_a_colon_that_was_hidden_from_mpirun_is_back() -> None:
 
 
 def test_when_it_printed_is_told_by_a_clock_that_does_not_jump(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    said.write_text("00000000000000.000\n")
+    last_output = tmp_path / "last-output"
+    last_output.write_text("00000000000000.000\n")
     begun = time.monotonic()
-    keep("--said", str(said), "--", "true")
-    assert said.read_text() == "00000000000000.000\n", "it printed nothing"
-    keep("--said", str(said), "--", "echo", "up")
-    assert begun - 0.001 <= float(said.read_text()) <= time.monotonic()
+    keep("--last-output", str(last_output), "--", "true")
+    assert last_output.read_text() == "00000000000000.000\n", "it printed nothing"
+    keep("--last-output", str(last_output), "--", "echo", "up")
+    assert begun - 0.001 <= float(last_output.read_text()) <= time.monotonic()
 
 
 def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path)
     assert got == {b"A": b"file", b"B": b"mpirun's -x", b"a.b": b"odd\nname", b"C": b"\xff"}
 
 
-def test_what_a_program_leaves_running_prints_on_when_its_keeper_has_ended(tmp_path: Path) -> None:
+def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(tmp_path: Path) -> None:
     program = "(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3"
     keep = subprocess.Popen(
         [*KEEP, "--linger", "apart", "--", "sh", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE

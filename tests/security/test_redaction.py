@@ -107,16 +107,16 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
 CRASH = f"""
 import sys
 from entrypoint import cli
-def broken(*_):
+def crashes(*_):
     import os
     raise RuntimeError(f"with {{os.environ['HF_TOKEN']}} and {{os.environ['ENTRYPOINT_SECRET']}}")
-cli.settle = broken
+cli.settle = crashes
 sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
 """
 
 
 def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
-    """A defect of ours, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and none of them."""
+    """An internal error, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and none of them."""
     (tmp_path / "job.yaml").write_text(SPEC)
     done = entrypoint(tmp_path, program=("-c", CRASH))
     assert done.returncode == 70

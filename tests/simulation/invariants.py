@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from entrypoint import heartbeat
-from tests.simulation.schedule import GRACE, LAUNCH, LEASE, NEVER, PEERS, Schedule
+from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Schedule
 from tests.simulation.world import World
 
-_PATIENCE = heartbeat.patience(LEASE)
+_PATIENCE = heartbeat.patience(HEARTBEAT)
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
 
@@ -68,9 +68,8 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    plain = (
-        not schedule.mpirun and schedule.broken is None and schedule.other_version is None and max(schedule.starts) < 5
-    )
+    usual = schedule.not_ready is None and schedule.other_version is None
+    plain = usual and not schedule.mpirun and max(schedule.starts) < 5
     if not plain or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     ended, status, reason = _final(world, 0)
@@ -88,7 +87,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     wrong = []
     if fault.kind in ("kill", "reboot", "vanish", "cut") and fault.node and not (status == 75 and name in reason):
         wrong.append(f"{name} was lost, and the job ended with {status} ({reason})")
-    if fault.kind == "freeze" and fault.seconds < LEASE and status:
+    if fault.kind == "freeze" and fault.seconds < HEARTBEAT and status:
         wrong.append(f"{name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
     expected = {fault.status, 143} if fault.status in (1, 143) else {fault.status}
     if fault.kind == "fail" and world.failures and status not in expected:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulation.schedule import LEASE, Fault, Schedule
+from tests.simulation.schedule import HEARTBEAT, Fault, Schedule
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ NAMED = {
         _job(3, Fault(5, "kill", 2, seconds=1.0), Fault(7.5, "stop", 0), restarts=1), (143, 143, 143), by=60, attempts=2
     ),
     "15j: the leader stood still": Named(
-        _job(2, Fault(5, "freeze", 0, seconds=3 * LEASE)), (75, 75), reason="node-0 stood still for"
+        _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)), (75, 75), reason="node-0 stood still for"
     ),
-    "15k: a node that cannot write": Named(_job(3, broken=2), (73, 73, 73), by=10, reason="the disk is full on node-2"),
+    "15k: a node cannot write": Named(_job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on node-2"),
     "15l: another leader calls a running job's node": Named(_job(2, Fault(5, "stranger", 1)), (0, 0)),
-    "15m: silence that is shorter than the limit": Named(_job(2, Fault(5, "freeze", 1, seconds=LEASE - 0.1)), (0, 0)),
+    "15m: silence shorter than the limit": Named(_job(2, Fault(5, "freeze", 1, seconds=HEARTBEAT - 0.1)), (0, 0)),
     "15n: mpirun stays when every rank has ended": Named(_job(2, mpirun="stays"), (0, 0), by=25),
     "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
 }

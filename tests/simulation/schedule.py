@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-GRACE, LEASE, PEERS, LAUNCH = 10.0, 5.0, 40.0, 30.0  # seconds, in every simulated job
+GRACE, HEARTBEAT, PEERS, LAUNCH = 10.0, 5.0, 40.0, 30.0  # seconds, in every simulated job
 NEVER = 1e6  # seconds: later than any simulated job may last
 
 # What can happen to a node, and how it is said in a timeline.
@@ -51,7 +51,7 @@ class Schedule:
     latency: float = 0.01  # seconds of a message on its way
     status: int = 0  # of every program, where nothing goes wrong
     other_version: int | None = None  # a node with another toolkit
-    broken: int | None = None  # a node that says in its report that it cannot take part
+    not_ready: int | None = None  # a node that says in its report that it cannot take part
     mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
     faults: tuple[Fault, ...] = ()
     seed: int = 0
@@ -83,7 +83,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         status=random.choice((0, 0, 0, 0, 0, 0, 0, 75)),
         mpirun=random.choice(("stays", "fails")) if random.random() < 0.03 else "",
         other_version=random.randrange(1, size) if random.random() < 0.02 else None,
-        broken=random.randrange(size) if random.random() < 0.03 else None,
+        not_ready=random.randrange(size) if random.random() < 0.03 else None,
         faults=tuple(sorted((_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at)),
         seed=seed,
     )
@@ -99,7 +99,7 @@ def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
     seconds = {
         "kill": random.choice((0.0, 0.0, 1.0, 5.0)),
         "reboot": random.choice((1.0, 5.0)),
-        "freeze": random.choice((1.0, LEASE - 1, LEASE + 0.5, 3 * LEASE)),
+        "freeze": random.choice((1.0, HEARTBEAT - 1, HEARTBEAT + 0.5, 3 * HEARTBEAT)),
         "fail": random.choice((0.0, 0.1, 0.3)),
         "twice": random.choice((0.01, 1.0, 4.0)),
     }.get(kind, 0.0)

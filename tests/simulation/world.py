@@ -20,13 +20,13 @@ from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
 from tests.simulation.programs import Mpirun, Programs
-from tests.simulation.schedule import GRACE, LAUNCH, LEASE, NEVER, PEERS, Fault, Schedule
+from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Fault, Schedule
 
 _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
 )  # fmt: skip
-BROKEN = Outcome(73, "the disk is full")
+NOT_READY = Outcome(73, "the disk is full")
 
 
 @lru_cache(maxsize=64)
@@ -36,7 +36,7 @@ def plans(nodes: int, launcher: str, restarts: int) -> tuple[JobSpec, Plan, Plan
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
         f"restarts: {restarts}\n"
-        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, lease: {LEASE}, launch: {LAUNCH}}}\n"
+        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, lease: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = settle(spec, _FACTS)
@@ -206,8 +206,8 @@ class Container:
     _do_missing = _do_showline = _do_say
 
     def _do_opendoor(self, action: actions.OpenDoor) -> None:
-        broken = BROKEN if self._world.schedule.broken == self.rank else None
-        self._report = NodeReport(self.rank, 1, __version__, "4.1.4", broken=broken)
+        not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
+        self._report = NodeReport(self.rank, 1, __version__, "4.1.4", not_ready=not_ready)
         boot = self.boots
         self._world.after(0.1, lambda: self._open(boot))
 

@@ -29,7 +29,7 @@ def end(status: int, what: str = "it") -> End:
 def test_the_cause_among_failed_ranks(statuses: list[int], cause: int) -> None:
     ends = Ends()
     waits = [ends.of_rank(end(status, f"rank {number}")) for number, status in enumerate(statuses)]
-    # Once for all: the second must not put the verdict off.
+    # Once for all: the second must not delay the outcome.
     assert waits == [0.5] + [None] * (len(statuses) - 1)
     found = ends.cause()
     assert found
@@ -46,7 +46,7 @@ def test_who_ended_well_is_no_cause() -> None:
         # The job is well when the last node is.
         ([(0, 0, True), (1, 0, True)], [None, 0.0], None),
         ([(1, 0, True), (0, 0, True)], [None, 0.0], None),
-        # A failure is the verdict at once,
+        # A failure is the outcome at once,
         ([(1, 7, True)], [0.0], 7),
         ([(0, 0, True), (1, 137, True)], [None, 0.0], 137),
         # but for a 1 while others run, which may be the consequence of theirs;
@@ -65,7 +65,7 @@ def test_who_ended_well_is_no_cause() -> None:
         ([(2, 1, False), (0, 0, True), (1, 0, True)], [2.0, None, 0.0], 1),
     ],
 )
-def test_the_verdict_among_nodes(
+def test_the_outcome_among_nodes(
     heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None
 ) -> None:
     ends = Ends({0, 1})

@@ -11,7 +11,7 @@ from entrypoint.job import messages
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
 
-FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "broken": None}
+FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "not_ready": None}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
@@ -34,7 +34,7 @@ def worker(kind: str, **fields: Any) -> Any:
     ("kind", "fields"),
     [
         ("facts", FACTS),
-        ("facts", {**FACTS, "broken": [73, "disk full", False], "clock": 0, "interface": None}),
+        ("facts", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
         ("rank_end", RANK),
         ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
@@ -61,13 +61,13 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     ("kind", "fields", "seen"),
     [
         # A failure is never 0, nor a number that an exit status cuts to 0.
-        ("facts", {**FACTS, "broken": [0, "x", True]}, "facts, broken: not a whole number from 1 to 255: [0"),
-        ("facts", {**FACTS, "broken": [256, "x", True]}, "from 1 to 255"),
-        ("facts", {**FACTS, "broken": [True, "x", True]}, "from 1 to 255"),
-        ("facts", {**FACTS, "broken": "x"}, "neither null nor a status, a reason, and true or false"),
-        ("facts", {**FACTS, "broken": [73, "x", 0]}, "neither true nor false"),
+        ("facts", {**FACTS, "not_ready": [0, "x", True]}, "facts, not_ready: not a whole number from 1 to 255: [0"),
+        ("facts", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
+        ("facts", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
+        ("facts", {**FACTS, "not_ready": "x"}, "neither null nor a status, a reason, and true or false"),
+        ("facts", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
         ("facts", {**FACTS, "attempt": 0}, "facts, attempt: not a whole number from 1"),
-        ("facts", {**FACTS, "broken": [73]}, "neither null nor"),
+        ("facts", {**FACTS, "not_ready": [73]}, "neither null nor"),
         ("failed", {"status": 0, "reason": "x"}, "failed, status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
         ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),

@@ -137,7 +137,7 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("wanted", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("optional", "", "first-failure")
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 
@@ -156,7 +156,7 @@ def test_who_needs_no_roll_call_holds_none_without_a_secret(
 ) -> None:
     container = facts(programs={"sshd": "/usr/sbin/sshd"} if sshd else {})
     made = build(TWO.format(0) + f"launcher: ascend\n{text}", container, env=env)
-    assert (made.roll_call, made.no_roll_call) == ("none" if alone else "wanted", alone)
+    assert (made.roll_call, made.no_roll_call) == ("none" if alone else "optional", alone)
     assert ("host_key" in {file.name for file in made.files}) == (not alone)
     spec, _ = settle("", container)
     shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, since")]

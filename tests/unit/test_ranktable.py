@@ -65,7 +65,7 @@ def test_not_ready(name: str) -> None:
     assert caught.value.reason == EXPECTED["not-ready"][name]
     assert caught.value.status == 75
     what = f"rank table <file> is not complete | {caught.value.reason}"
-    assert str(caught.value) == f"{what} | wait until the platform has written it, or mend the file"
+    assert str(caught.value) == f"{what} | wait until the platform has written it, or fix the file"
 
 
 @pytest.mark.parametrize("name", EXPECTED["bad"])
@@ -369,7 +369,7 @@ def test_devices_of_table_and_container(cards: tuple[int, ...], logical: tuple[i
 
 
 def test_devices_that_the_container_does_not_have() -> None:
-    do = "give the container its devices, or mend ASCEND_RT_VISIBLE_DEVICES"
+    do = "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES"
     assert refusal(ranktable.check_devices, SERVER, ()) == (
         "the rank table gives this node 2 devices and the container has 0"
         f" | the table has 4,5, the container none | {do}"
@@ -397,7 +397,7 @@ def test_hccn_conf() -> None:
     ("text", "message"),
     [
         ("", "hccn.conf names no device | no line address_N=IP | run hccn_tool on the server, or give --addresses"),
-        ("address_0=1.2.3\n", 'hccn.conf: device 0 has no IP address | "1.2.3" | mend the address'),
+        ("address_0=1.2.3\n", 'hccn.conf: device 0 has no IP address | "1.2.3" | fix the address'),
     ],
 )
 def test_hccn_conf_that_is_wrong(text: str, message: str) -> None:

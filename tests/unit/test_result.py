@@ -28,7 +28,7 @@ from entrypoint.model import Device, Node, Outcome, Topology
         (65, "job.yaml:3:8: slots: a whole number is needed", "config"),
         (66, "cannot read the job spec", "config"),
         (69, "1 of 2 peers did not answer", "infrastructure"),
-        (70, "a defect of ours", "defect"),
+        (70, "an internal error", "defect"),
         (71, "sshd did not start | it exited with 255: no port", "infrastructure"),
         (73, "cannot write /run/job", "config"),
         (75, "worker-1 is lost", "infrastructure"),

@@ -136,7 +136,7 @@ BAD = [
     ("command: [a, ~]", '1:14: command.1: text is needed | YAML reads ~ as nothing | write "" for empty text, or remove it'),  # noqa: E501
     ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
     ('workdir: "/a\\0b"', f'1:10: workdir: {NUL} | "/a\\x00b" | remove it'),
-    ('workdir: "/a\\ud800"', '1:10: workdir: text must be valid UTF-8 | "/a\\ud800" | mend the encoding'),
+    ('workdir: "/a\\ud800"', '1:10: workdir: text must be valid UTF-8 | "/a\\ud800" | fix the encoding'),
     ('workdir: ""', '1:10: workdir: a path is needed | "" | write one, or remove it'),
     ("env: [A=1]", "1:6: env: a mapping of names to texts is needed | a list | write it as a mapping"),
     ("env: {A: no}", '1:10: env.A: text is needed | YAML reads no as the boolean false | quote it: "no"'),

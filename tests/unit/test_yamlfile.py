@@ -113,9 +113,9 @@ SECOND = "a second document starts here, one is allowed"
 TAG = "this tag is not allowed here"
 CANNOT = "YAML cannot read this as"
 QUOTE = "write another value, or quote it"
-MEND = "mend the indentation, quotes or brackets here"
+FIX = "fix the indentation, quotes or brackets here"
 OPEN = "while parsing a flow sequence: expected"
-COLON = 'mapping values are not allowed here | quote text that holds ": ", or mend the indentation'
+COLON = 'mapping values are not allowed here | quote text that holds ": ", or fix the indentation'
 AT = (
     "while scanning for the next token: found character '@' that cannot start any token"
     " | quote text that starts with this character"
@@ -142,14 +142,14 @@ AT = (
         ("{[a]: b}", "f:1:2: a key must be text | a list | write text"),
         ("a: {<<: b}", "f:1:9: a: `<<` merges mappings only | give it an alias of a mapping"),
         ("a: &x [*x]", "f:1:8: an anchor holds itself | write the value out"),
-        ("a: *x", f"f:1:4: this is not YAML | found undefined alias 'x' | {MEND}"),
-        ("token: *x", f"f:1:8: this is not YAML | {MEND}"),
+        ("a: *x", f"f:1:4: this is not YAML | found undefined alias 'x' | {FIX}"),
+        ("token: *x", f"f:1:8: this is not YAML | {FIX}"),
         ("a: b: c", f"f:1:5: this is not YAML | {COLON}"),
         ("a: @b", f"f:1:4: this is not YAML | {AT}"),
-        ("b: 1\na: [1, 2\n", f"f:2:4: this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {MEND}"),
-        ("a: 'b", f"f:1:4: this is not YAML | while scanning a quoted scalar: found unexpected end of stream | {MEND}"),
+        ("b: 1\na: [1, 2\n", f"f:2:4: this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
+        ("a: 'b", f"f:1:4: this is not YAML | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
         ("a: b\nc: \0", 'f:2:4: a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
-        ('a: "\\UFFFFFFFF"', "f:1:7: this is not YAML | a number out of range | mend or remove it"),
+        ('a: "\\UFFFFFFFF"', "f:1:7: this is not YAML | a number out of range | fix or remove it"),
         ("[" * 100, "f:1:33: values are nested more than 32 deep | a job spec needs three"),
         ("#" * (1 << 20) + "#", "f:1:1: too large: over 1 MiB | 1,048,577 characters | shorten it"),
     ],
