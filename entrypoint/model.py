@@ -50,7 +50,7 @@ class Facts:
     uid: int
     user: str  # name of `uid` in the passwd file, "" where it has no entry
     home: str
-    device_files: tuple[str, ...] = ()  # entries of /dev that name an accelerator, such as nvidia0
+    device_files: tuple[str, ...] = ()  # entries of /dev, where a device's adapter looks for its own
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
     mpi: str = ""  # version of Open MPI, "" where there is none
     python: str = "python3"  # the interpreter we run in

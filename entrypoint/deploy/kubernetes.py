@@ -11,6 +11,7 @@ import math
 
 import yaml
 
+from entrypoint import registry
 from entrypoint.deploy._options import Options, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
@@ -19,8 +20,6 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["Options", "render"]
 
-# What device plugins call a card; another name is an option.
-_CARDS = {"nvidia": "nvidia.com/gpu", "ascend": "huawei.com/Ascend910"}
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
 # What machines or the network did, and a node that was told to stop with its job: a new start may do better.
@@ -98,8 +97,8 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     """Resources of each Pod: those asked for, and the cards that the spec speaks of."""
     limits = resources(options)
-    card = _CARDS.get(spec.device or "")
-    if card is None or any("/" in name for name in limits):  # a resource of a device plugin's is named already
+    card = getattr(registry.load("devices", spec.device), "RESOURCE", "") if spec.device else ""
+    if not card or any("/" in name for name in limits):  # a resource of a device plugin's is named already
         return limits
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:

@@ -13,6 +13,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Facts
 
 ALSO = ("npu", "npus", "davinci")  # what else people call it
+RESOURCE = "huawei.com/Ascend910"  # what its Kubernetes device plugin calls a card
 
 _VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 _SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: this many cards where there are none

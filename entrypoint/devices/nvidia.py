@@ -11,6 +11,7 @@ import re
 from entrypoint.model import Device, Facts
 
 ALSO = ("gpu", "gpus", "cuda")  # what else people call it
+RESOURCE = "nvidia.com/gpu"  # what its Kubernetes device plugin calls a card
 
 
 def matches(facts: Facts) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Site
-from tests.unit.cases import ROOT, chosen, collect, read_expected, read_facts
+from tests.unit.cases import chosen, collect, read_expected, read_facts
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("platforms"))
@@ -35,7 +35,3 @@ def as_site(name: str, hostname: str, fields: dict[str, Any]) -> Site:
         fields[many] = tuple(fields.get(many, ()))
     fields["unknown"] = {field: tuple(error) for field, error in fields.get("unknown", {}).items()}
     return Site(platform=name, hostname=hostname, **fields)
-
-
-def test_every_platform_has_cases() -> None:
-    assert sorted(folder.name for folder in (ROOT / "platforms").iterdir()) == registry.names("platforms")

@@ -12,6 +12,7 @@ import pytest
 from entrypoint import platforms, registry, spec
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.model import Facts
+from tests.unit.cases import ROOT
 
 PACKAGE = Path(platforms.__file__).parents[1]
 ADAPTER = """
@@ -58,6 +59,13 @@ def test_every_adapter_keeps_its_promise(kind: str, functions: list[str]) -> Non
     for name in registry.names(kind):
         module = registry.load(kind, name)
         assert [f for f in functions if not callable(getattr(module, f, None))] == [], f"{kind}/{name}"
+
+
+@pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
+def test_every_adapter_has_cases(kind: str) -> None:
+    assert sorted({case.parent.name for case in (ROOT / kind).glob("*/*") if any(case.iterdir())}) == registry.names(
+        kind
+    )
 
 
 def test_an_adapter_is_one_file_more(more: Path) -> None:
