@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from entrypoint.job import messages
 from entrypoint.job.messages import Invalid, one_line
+from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
+from tests.contributing import section
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "not_ready": None}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
@@ -205,3 +211,44 @@ def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
     busy = Intake(BY_WORKER, TO_LEADER, 0.0)
     for second in range(300):  # 1000 a second, for five minutes
         assert len(busy.feed(PONG * 1000, float(second))) == 1000
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# One message more
+
+
+def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[Any, Any]:
+    """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new modules."""
+    block = section("Add a message").split("```python\n")[1].split("```")[0]
+    text = Path(messages.__file__).read_text()
+    text = text.replace("# fmt: off\nFROM_WORKER = (", f"{block}\n\nFROM_WORKER = ({'Heat, ' * in_table}")
+    made = []
+    for module, source in ((messages, text), (codec, Path(codec.__file__).read_text())):
+        made.append(types.ModuleType(module.__name__))
+        monkeypatch.setitem(sys.modules, module.__name__, made[-1])
+        exec(compile(source, str(module.__file__), "exec"), vars(made[-1]))
+    return made[0], made[1]
+
+
+def test_a_message_is_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages, codec = with_heat(monkeypatch)
+    heat = messages.Heat((40, 95))
+    assert codec.pack(heat) == b'{"kind": "heat", "degrees": [40, 95]}\n'
+    intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, 0)
+    assert intake.feed(codec.pack(messages.Stopped()) + codec.pack(heat), 0) == [messages.Stopped(), heat]
+    for degrees, why in (([201], "heat, degrees: not a whole number from 0 to 200: [201]"), ("hot", "not a list")):
+        with pytest.raises(messages.Invalid, match=re.escape(why)):
+            codec.unpack(line("heat", degrees=degrees), codec.BY_WORKER)
+    with pytest.raises(messages.Invalid, match="heat without degrees"):
+        codec.unpack(line("heat"), codec.BY_WORKER)
+    with pytest.raises(messages.Invalid, match="no kind of message"):  # no leader says it
+        codec.unpack(codec.pack(heat), codec.BY_LEADER)
+
+
+def test_a_type_that_no_node_says_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control."""
+    messages, codec = with_heat(monkeypatch, in_table=False)
+    with pytest.raises(KeyError):
+        codec.pack(messages.Heat((40,)))
+    with pytest.raises(messages.Invalid, match="no kind of message"):
+        codec.unpack(line("heat", degrees=[40]), codec.BY_WORKER)
