@@ -1,6 +1,6 @@
-"""Runs the job on this node: what happens becomes events, and the machine's actions are done.
+"""Runs the job on this node: effects become events, and actions of the machine become effects.
 
-Where there is nothing to coordinate, we become the program instead.
+If there is nothing to coordinate, this process becomes the program instead.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from entrypoint.spec import JobSpec
 
 
 def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:
-    """Run the start hooks, then boot and end this node's part of the job. One node and one program needs no boot: we
-    become the program.
+    """Run the start hooks, then boot and end this node's part of the job. One node with one
+    program needs no boot: we become the program.
 
-    Raises EntrypointError when the job cannot start, Stopped when a signal says that it is not to.
+    Raises EntrypointError when the job cannot start, Stopped when a signal stops it before that.
     """
     if draft.no_roll_call:
         others = "each node waits for its peers and ends by itself, whatever the others do"
@@ -88,7 +88,7 @@ def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: 
 async def _boot(
     spec: JobSpec, facts: Facts, draft: Plan, not_ready: Outcome | None, attempt: int, signals: Signals, say: Speaker
 ) -> tuple[Outcome, int]:
-    """One attempt's outcome, and its number: the leader may have counted further than we."""
+    """One attempt's outcome, and its number: the leader's count may be ahead of ours."""
     try:
         loop = Loop(spec, facts, draft, not_ready, attempt, signals, say)
     except EntrypointError as error:
@@ -100,7 +100,7 @@ async def _boot(
 
 
 class Loop:
-    """One attempt on this node: the machine, and the parts that see and do things for it."""
+    """One attempt on this node: the machine, and the parts that perform its actions and send it events."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class Loop:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over: asyncio.Future[Outcome] = self._loop.create_future()
         self._alarm: asyncio.TimerHandle | None = None
-        self._queue: list[Any] = []  # events that happened while another was dealt with
+        self._queue: list[Any] = []  # events that came while another was handled
         self._busy = False
-        self._name = secrets.token_hex(8)  # of a leader: another one with our keys has another
+        self._name = secrets.token_hex(8)  # of this leader; another one with the same keys has another
         self.machine: Leader | Worker
         if draft.topology.is_leader or draft.mode != "coordinated":
             self.machine = Leader(spec, facts, draft, attempt)
@@ -143,7 +143,7 @@ class Loop:
     # -- events
 
     def tell(self, event: Any) -> None:
-        """Give the machine an event, and do what it wants done about it; one after the other."""
+        """Give the machine an event and perform its actions; one event after the other."""
         self._queue.append(event)
         if self._busy:
             return
@@ -169,8 +169,8 @@ class Loop:
         self.tell(events.Heard(self._me, message))
 
     def _failed(self, error: Exception) -> None:
-        """An error ends the job: ours to say, or an internal error; never a silent wait."""
-        if self._not_ready:  # known before, and maybe its cause
+        """An error ends the job with its message; an unknown one is an internal error."""
+        if self._not_ready:  # it was known before, and may be the cause
             outcome = self._not_ready
         elif isinstance(error, EntrypointError):
             outcome = Outcome(error.status, str(error))
@@ -183,7 +183,7 @@ class Loop:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
 
     def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        """Run something beside the rest; an error of ours in it ends the job."""
+        """Run a coroutine in the background; an error in it ends the job."""
 
         async def guarded() -> None:
             try:
@@ -217,7 +217,7 @@ class Loop:
         self._background(self._open_door())
 
     async def _open_door(self) -> None:
-        """Make this node one that can be logged in to: keys, control endpoint, sshd."""
+        """Make this node ready for logins: keys, control endpoint, sshd."""
         keys = job_keys.load(self._spec, self._topology)
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
@@ -230,7 +230,7 @@ class Loop:
         self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
         self._background(self._sshd.watch(self._on_sshd_died))
         if self._topology.is_leader:
-            from entrypoint.session.rollcall import RollCall  # a worker needs no ssh client, which is slow to import
+            from entrypoint.session.rollcall import RollCall  # slow to import, and workers need no ssh client
 
             self._calls = RollCall(
                 self._topology.nodes, self._topology.user, keys, self._question, self.tell, self._say, self._background
@@ -251,11 +251,11 @@ class Loop:
         )
 
     def _why_not_ready(self) -> Outcome | None:
-        """Why this node cannot take part, or start what the launcher needs. A rank would not say it."""
+        """Why this node cannot take part, or cannot start the launcher's programs."""
         return self._not_ready or checks.launcher(self._facts, self._draft.launch)
 
     def _may_replace(self, first: Any) -> bool:
-        """Whether who says this first may take the place of a session that is there: a leader tells all how it is."""
+        """Whether a new session, which begins with this message, may replace the present one. A leader answers any."""
         return isinstance(self.machine, Leader) or self.machine.may_replace(first, time.monotonic())
 
     def _on_endpoint(self, message: Any) -> None:

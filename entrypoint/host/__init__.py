@@ -1,1 +1,1 @@
-"""This machine: what it has, its files, keys, sshd, signals, and what we say."""
+"""This machine: what it has, its files, keys, sshd and signals, and our messages."""

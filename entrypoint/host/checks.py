@@ -1,4 +1,4 @@
-"""What `run` refuses on this node, one function for each moment; `plan` asks them all, since none needs the network."""
+"""What `run` refuses on this node, one function for each moment; `plan` calls all of them. None needs the network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def machine(spec: JobSpec, plan: Plan) -> tuple[Outcome | None, list[str]]:
 
 
 def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
-    """Before the roll call: keys that are not there or too weak, or no sshd that could work."""
+    """Before the roll call: keys that are missing or too weak, or an sshd that cannot work."""
     if plan.mode != "coordinated":
         return None
     try:
@@ -54,7 +54,7 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
-    """At the roll call: what the launcher itself needs here and is not there, or cannot be started."""
+    """At the roll call: what the launcher needs here and is missing, or cannot be started."""
     if launch.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
         what, do = launch.needs_ipv4
         seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
@@ -66,15 +66,15 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
         except OSError as error:
             return process.cannot_start((name,), error)
         if found := shutil.which(name, path=path):
-            path += f":{os.path.dirname(os.path.realpath(found))}"  # where it looks for those that it starts, too
+            path += f":{os.path.dirname(os.path.realpath(found))}"  # it looks for its own programs there, too
     return None
 
 
 def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     """When programs and ranks start: the first of them that cannot."""
-    # A program that we become looks for its script itself.
+    # In mode exec we become the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
-    ranks = (Program(spec.command),) if plan.launch.reports == "ranks" else ()  # they start here, whoever starts them
+    ranks = (Program(spec.command),) if plan.launch.reports == "ranks" else ()  # they start here, too
     refused = (program(facts, plan, each) for each in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 
@@ -92,16 +92,16 @@ def program(facts: Facts, plan: Plan, program: Program) -> Outcome | None:
 def _check_device(spec: JobSpec, plan: Plan) -> None:
     """Refuse a node without the device that was asked for, or with fewer accelerators than ranks that need one each.
 
-    On a CPU such a job would run for days before anybody wonders.
+    On a CPU such a job would run for days before anybody notices.
     """
     topology, device = plan.topology, plan.topology.device
     give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
-    # A parameter server is given none by the platforms either.
+    # Platforms give a parameter server no device.
     if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
         what = f"device {spec.device} was asked for and is not in this container ({spec.source('device')})"
         raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
     slots = topology.this.slots
-    # What a rank table says of this node's ranks is compared with its devices once the table is there.
+    # With a rank table, ranks and devices are compared when the table is there.
     if 0 < device.count < slots and plan.launch.ranks is not None and not plan.launch.needs_rank_table:
         what = f"{slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
         do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"

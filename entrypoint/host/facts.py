@@ -52,7 +52,7 @@ def read() -> Facts:
 
 
 def _environment() -> dict[str, str]:
-    """As it was given."""
+    """The environment as the container got it."""
     env = dict(os.environ)
     if python_set_locale():
         del env["LC_CTYPE"]
@@ -67,7 +67,7 @@ def _cwd() -> str:
 
 
 def _mpi_params(mpirun: str | None, home: str) -> tuple[str, ...]:
-    """Open MPI takes no second word beside some of them, so that they must be known."""
+    """Parameters that files set: for some, Open MPI accepts no second value on the command line."""
     if mpirun is None:
         return ()
     prefix = Path(os.environ.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)

@@ -1,4 +1,4 @@
-"""The run directory: private, ours, and every file in it whole or not there."""
+"""The run directory: private to this user, and no file in it is ever half-written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
 
-MAX_BYTES = 64 << 20  # of a file that we are told to read
+MAX_BYTES = 64 << 20  # of a file that a setting names
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
-    """Write a file whole: right in mode from the first byte, and through no link that somebody may have left there."""
+    """Write a file in one step, with its mode from the first byte. A symbolic link in its place is not followed."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
@@ -30,9 +30,9 @@ def put(path: Path, data: bytes, mode: int) -> None:
 
 
 def read(path: str, seconds: float = 10.0) -> bytes:
-    """What is in a file that people name. It may be a pipe, as in `--spec <(...)`, or, by mistake, a device.
+    """The content of a file that a user names. It may be a pipe, as in `--spec <(...)`, or, by mistake, a device.
 
-    Raises OSError where it cannot be read, has no end within `MAX_BYTES`, or where nothing comes within `seconds`.
+    Raises OSError if it cannot be read, is longer than `MAX_BYTES`, or does not end within `seconds`.
     """
     deadline = time.monotonic() + seconds
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -62,10 +62,10 @@ class RunDir:
     """A directory that this user alone can enter, held by one entrypoint at a time."""
 
     def __init__(self, path: str) -> None:
-        """Make it, or take over what an earlier run left.
+        """Make it, or take over the one of an earlier run.
 
-        Raises CantCreateError when it can't be made, ConfigError when it is not ours alone, holds what no run of ours
-        left there, Busy when another entrypoint has it.
+        Raises CantCreateError when it can't be made, ConfigError when others can enter it or it holds other files,
+        Busy when another entrypoint has it.
         """
         self.path = Path(path)
         with explained(self.path):
@@ -80,7 +80,7 @@ class RunDir:
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
         names = sorted(os.listdir(self.path))
-        if names and "lock" not in names:  # else its end would remove what is somebody's, such as a home directory
+        if names and "lock" not in names:  # `close` would remove them: the directory may be somebody's home
             raise ConfigError(
                 "the run directory holds other files",
                 f"{path}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
@@ -110,7 +110,7 @@ class RunDir:
         return lock
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
-        """Write a file whole: its mode is right from the first byte, and a reader sees all of it or none.
+        """Write a file in one step: a reader sees all of it or none, with its mode from the first byte.
 
         Raises CantCreateError when the disk is full or read-only.
         """
@@ -129,7 +129,7 @@ class RunDir:
     def close(self) -> None:
         """Remove what is in it, secrets first, and the directory too where its parent allows.
 
-        The lock goes last: by it the next start knows for ours what a SIGKILL leaves of the rest.
+        The lock goes last: if a SIGKILL interrupts this, the next start sees by it that the rest is ours.
         """
         with contextlib.suppress(OSError):
             names = [name for name in os.listdir(self.path) if name != "lock"]
@@ -146,7 +146,7 @@ class RunDir:
 def make_folders(paths: Iterable[str]) -> None:
     """Make directories that outlive the job, such as for logs.
 
-    Raises CantCreateError when one can't be made, ConfigError when others could have put it where it is, as in /tmp.
+    Raises CantCreateError when one can't be made, ConfigError when another user could have put it there, as in /tmp.
     """
     for path in map(Path, paths):
         with explained(path, "ENTRYPOINT_LOG_DIR"):
@@ -162,7 +162,7 @@ def make_folders(paths: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]:
-    """Turn what the system says into an error that says what to do."""
+    """Turn an OSError into an error that says what to do."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Whether this container's part of the job has started: no network, no settings, no writes.
 
-`entrypoint run` gives itself a name that tells (ourselves.py). The kernel shows it, and whose process that is, so that
-nobody has to tell a probe where to look, and neither a program's arguments nor another user's process deceive it.
+`entrypoint run` shows its state as its process name (ourselves.py). The kernel shows name and owner of a process, so a
+probe needs no settings, and neither a program's arguments nor another user's process can mislead it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from entrypoint.host.ourselves import STARTED, WAITING
 
 _PROC = Path("/proc")
-_YOUNG = 10.0  # seconds in which one that looks like a boot may not have come to give itself a name
+_YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set its name yet
 
 
 def check(proc: Path = _PROC) -> tuple[bool, str]:
@@ -29,7 +29,7 @@ def check(proc: Path = _PROC) -> tuple[bool, str]:
 
 
 def _boots(proc: Path) -> list[str]:
-    """How far each boot of this user's is; where it has none, of the container's user, whose the first process is."""
+    """The state of each boot of this user; if it has none, of the user that PID 1 belongs to."""
     users = [os.geteuid()]
     with contextlib.suppress(OSError):
         users.append((proc / "1").stat().st_uid)
@@ -41,7 +41,7 @@ def _boots(proc: Path) -> list[str]:
 
 
 def _boot(process: Path, user: int) -> str:
-    """How far this process is, where it is a boot of that user's; else nothing."""
+    """The state of this process if it is a boot of that user; else ""."""
     try:
         if process.stat().st_uid != user:
             return ""

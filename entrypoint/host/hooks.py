@@ -23,8 +23,8 @@ async def run(
     """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
 
     A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
-    stderr, since stdout is the job's. Names that begin with a dot are not looked at: Kubernetes keeps its own in a
-    mounted folder.
+    stderr, since stdout is the job's. Names that begin with a dot are ignored: Kubernetes puts its own into
+    mounted folders.
     """
     folder = folder or FOLDER
     try:
@@ -45,7 +45,7 @@ async def run(
         say(f"start hook {hook.name}")
         argv = [str(hook)]
         try:
-            # In a session of its own: it hears of a terminal's Ctrl-C through us, once.
+            # In a session of its own: a terminal's Ctrl-C reaches it through us, once.
             started = await asyncio.create_subprocess_exec(
                 *process.mortal(argv),
                 env=env,
@@ -63,7 +63,7 @@ async def run(
 
 
 async def _ended(hook: asyncio.subprocess.Process, stop: asyncio.Event, hurry: asyncio.Event, grace: float) -> int:
-    """How it ended: by itself, or told to stop, with the grace, and then killed."""
+    """Its exit status: it ended by itself, or within the grace after a stop, or was killed."""
     ended, told, hurried = (asyncio.create_task(each) for each in (hook.wait(), stop.wait(), hurry.wait()))
     await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():

@@ -1,4 +1,4 @@
-"""The job's ssh keys: derived from its secret on every node alike, or mounted. Nothing is baked, nothing is copied.
+"""The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
 
 HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for each host; `info` names
 the job and the key's use, so no two keys of two jobs are the same even with one secret.
@@ -86,8 +86,8 @@ def _secret(spec: JobSpec) -> bytes | None:
 
 
 def _baked(spec: JobSpec) -> bytes:
-    """The private key that every container of the image has: a secret as good as the image is kept. Of any kind, since
-    no login uses it itself.
+    """The private key that every container of the image has: it is only as secret as the image. Any kind of
+    key will do, since no login uses it itself.
     """
     path = spec.ssh.client_key or ""
     data = _read(path, "ssh.client_key")
@@ -144,7 +144,7 @@ def _read(path: str, field: str) -> bytes:
         do = "mount it where this user can read it"
         if isinstance(error, PermissionError):
             do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
-        # Somebody may have given the secret itself for its file.
+        # A user may have given the secret itself instead of a file name.
         shown = HIDDEN if "/" not in path and weakness(os.fsencode(path)) is None else path
         raise NoInputError(f"cannot read {field}", f"{shown}: {error.strerror}", do) from None
 

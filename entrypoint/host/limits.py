@@ -1,7 +1,7 @@
-"""This container's limit on processes (--pids-limit): whether the kernel refused one since we looked.
+"""This container's limit on processes (--pids-limit): whether the kernel refused one since the watch began.
 
 Both versions of the cgroups have the same files (cgroup-v2.rst, "PID Interface Files"); where they cannot be read,
-nothing is ever said. Whoever was refused says at most "Resource temporarily unavailable", and often nothing.
+nothing is reported. The refused program prints at most "Resource temporarily unavailable", and often nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from entrypoint.host.memory import cgroup_folders
 
 @dataclass(frozen=True)
 class Processes:
-    """A cgroup of processes, and how many the kernel had refused in it when the watch began."""
+    """A cgroup of processes, and how many the kernel had refused there before the watch began."""
 
     folders: tuple[Path, ...]  # the cgroup, then those around it as far as this container sees
     refusals: int
@@ -30,7 +30,7 @@ class Processes:
         return cls((), 0)
 
     def refused(self) -> str | None:
-        """In words, if the kernel refused to start a process since the watch began; else None."""
+        """A sentence, if the kernel refused to start a process since the watch began; else None."""
         if not self.folders or _refusals(self.folders[0]) <= self.refusals:
             return None
         limits = []

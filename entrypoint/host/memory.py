@@ -1,7 +1,7 @@
-"""This container's memory cgroup: whether the kernel killed for memory since we looked, with limit and peak.
+"""This container's memory cgroup: whether the kernel killed a process since the watch began, with limit and peak.
 
 Version 2 (cgroup-v2.rst, "Memory Interface Files") and version 1 (cgroup-v1/memory.rst); where neither can be read,
-nothing is ever said.
+nothing is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FILES = {
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory cgroup, and how many processes the kernel had killed in it when the watch began."""
+    """A memory cgroup, and how many processes the kernel had killed there before the watch began."""
 
     folders: tuple[Path, ...]  # the cgroup, then those around it as far as this container sees
     version: int
@@ -41,13 +41,13 @@ class Memory:
         return cls((), 2, 0)
 
     def oom_killed(self) -> str | None:
-        """In words, if the kernel killed a process of this cgroup for memory since the watch began; else None."""
+        """A sentence, if the kernel killed a process of this cgroup for memory since the watch began; else None."""
         if not self.folders or _kills(self.folders[0] / _FILES[self.version][0]) <= self.kills:
             return None
         _, limit_file, peak_file = _FILES[self.version]
         limits = [size for folder in self.folders if (size := _bytes(folder / limit_file)) is not None]
         peak = _bytes(self.folders[0] / peak_file)  # absent before Linux 5.19 with version 2
-        # A cgroup around this one may be the tighter; without any limit it was the machine that had no more.
+        # A cgroup around this one may have a lower limit; without any limit the machine itself was out of memory.
         limit = f"limit {_words(min(limits))}" if limits else "no limit of this container's, so the machine's"
         return f"out of memory: {limit}{f', peak {_words(peak)}' if peak is not None else ''}"
 
@@ -80,12 +80,12 @@ def cgroup_folders(root: Path, version: int, controller: str) -> list[Path]:
 
 
 def _lines(file: Path) -> list[str]:
-    """Of a file of the kernel's, in which a path may hold any byte."""
+    """The lines of a kernel file; paths in it may hold any byte."""
     return os.fsdecode(file.read_bytes()).rstrip("\n").split("\n")
 
 
 def _path(text: str) -> str:
-    """As it is: the kernel writes white space in it as octal digits."""
+    """The real path: the kernel writes white space in it as octal digits."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
@@ -99,7 +99,7 @@ def _kills(counter: Path) -> int:
 
 
 def _bytes(file: Path) -> int | None:
-    """None where there is no such number, or no limit."""
+    """The number in a file; None if there is none, or it means no limit."""
     with contextlib.suppress(OSError, ValueError):
         value = int(file.read_text())
         return value if value < _NO_LIMIT else None

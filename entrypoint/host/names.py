@@ -1,4 +1,4 @@
-"""A name for a uid that /etc/passwd does not know, for sshd and ssh alone: both refuse to work for a number.
+"""A name for a uid that /etc/passwd does not know, for sshd and ssh alone: both refuse to work without a user name.
 
 libnss_wrapper is preloaded into the two programs and answers from a passwd file of one line. sshd gives its sessions a
 new environment, and ssh starts nothing, so no program of the job ever sees it.

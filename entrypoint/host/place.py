@@ -1,6 +1,6 @@
-"""Another place for the few files that sshd needs, where the run directory takes none: a full disk, a read-only one.
+"""Another place for the few files that sshd needs, if the run directory cannot be written (full or read-only).
 
-A node that nobody can call cannot say why it does not take part; the others would wait for it until their deadline.
+A node without sshd could not tell the others why it is not ready; they would wait for it until their deadline.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import settle as settle_plan
 from entrypoint.spec import JobSpec
 
-_ROOM = 64 * 1024  # bytes: keys, sshd's configuration, and what makes a session of it
-# Memory first: an engine gives each container its own, also where all else is read-only.
+_ROOM = 64 * 1024  # bytes: keys, sshd's configuration, and the files for a session
+# /dev/shm first: each container has its own, and can write it even if all else is read-only.
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
 
 def settle(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | None]:
-    """The plan, in another run directory where its own cannot be used, and why that is so.
+    """The plan, with another run directory if its own cannot be used, and why it cannot.
 
-    Where no other can be used either, it is the plan as it was.
+    If no other can be used either, the plan stays as it was.
     """
     why = _unusable(draft.topology.run_dir)
     if why is None:
         return draft, None
     outcome = Outcome(why.status, str(why))
-    # One that is in use tells of another entrypoint in this container, in whose name this one must not speak.
+    # If the run directory is in use, another entrypoint runs in this container; this one must not answer for it.
     for place in () if isinstance(why, Busy) else (*_PLACES, facts.home):
         run_dir = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
         if place and _unusable(run_dir) is None:

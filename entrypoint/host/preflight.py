@@ -17,7 +17,7 @@ _MIB = 2**20
 _DISK = _MIB  # bytes: our files for a thousand nodes, and a launcher's session files
 # Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between the cards of one machine take more.
 _SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
-# File handles: ours and Python's, a peer's session (a socket, and paramiko's own pipe), a rank's pipes.
+# File handles: our own, each peer's session (a socket, and paramiko's own pipe), each rank's pipes.
 _OWN, _PEER, _RANK = 64, 4, 8
 _CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
 
@@ -39,7 +39,7 @@ def check(plan: Plan, root: Path = Path("/")) -> list[str]:
 
 
 def _disk(plan: Plan) -> EntrypointError | None:
-    """Files are written by and by; a disk that is full is better known before than after the ranks have started."""
+    """Files are written later, too: report a full disk before the ranks start, not after."""
     run_dir = Path(plan.topology.run_dir)
     place = next(folder for folder in (run_dir, *run_dir.parents) if folder.is_dir())
     what, do = f"cannot write {run_dir}", "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
@@ -57,7 +57,7 @@ def _disk(plan: Plan) -> EntrypointError | None:
 
 
 def _handles(plan: Plan) -> EntrypointError | None:
-    """Take what we need and the ranks may, as far as the hard limit lets us; too few for us is an error."""
+    """Raise the limit to what we and the ranks need, as far as the hard limit allows; too few for us is an error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need, ranks = _handles_needed(plan)
     if not _enough(soft, max(need, ranks)):
@@ -72,7 +72,7 @@ def _handles(plan: Plan) -> EntrypointError | None:
 
 
 def _handles_needed(plan: Plan) -> tuple[int, int]:
-    """By us; and by a rank, which may hold a connection to every other."""
+    """How many we need, and how many a rank, which may hold a connection to every other rank."""
     size, slots = plan.topology.world_size, plan.topology.this.slots
     sessions = len(plan.topology.peers) if plan.topology.is_leader and plan.mode == "coordinated" else 0
     return _OWN + _PEER * sessions + _RANK * slots, _OWN + 2 * size
@@ -96,7 +96,7 @@ def _shared_memory(plan: Plan, root: Path) -> str | None:
     need = slots * (_SHM_CARD if cards else _SHM_RANK)
     do = f"start the container with --shm-size 1g, or mount a tmpfs of at least {need // _MIB} MiB there"
     if slots == 1:
-        return None  # nobody to share with
+        return None  # one rank shares no memory
     try:
         shm = os.statvfs(root / "dev/shm")
     except OSError as error:

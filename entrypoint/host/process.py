@@ -19,15 +19,15 @@ from entrypoint.host.python import script
 from entrypoint.model import Outcome
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_LOOK = 1.0  # seconds between two looks for the end of a process, where the kernel does not tell
+_LOOK = 1.0  # seconds between two looks for the end of a process, if the kernel cannot notify us
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
-# Python ignores these, and what is ignored stays so in the program we become: `yes | head` would never end.
+# Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def exit_status(returncode: int) -> int:
-    """A process's exit status as a shell says it: its own, or 128+n when signal n ended it."""
+    """A process's exit status as in a shell: its own, or 128+n when signal n ended it."""
     return returncode if returncode >= 0 else 128 - returncode
 
 
@@ -41,17 +41,17 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
 
 
 def adopt_orphans() -> None:
-    """Have what daemonizes below us (Open MPI's orted does) become our child, so that the sweep finds it (prctl(2))."""
+    """Make daemons below us (such as Open MPI's orted) our children, so that `sweep` finds them (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def mortal(argv: Sequence[str]) -> list[str]:
-    """The command, ended by the kernel when this process dies, where util-linux's setpriv is there to ask for that."""
+    """The command with util-linux's setpriv, if it is there: the kernel kills it when this process dies."""
     return [*_DIES_WITH_US, *argv] if shutil.which(_DIES_WITH_US[0]) else list(argv)
 
 
 def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-    """Raise the OSError that starting this program would: what starts it for us could only say so in its own words."""
+    """Raise the OSError that starting this program would raise, so that the message is ours and not the launcher's."""
     if not os.path.isdir(cwd):
         kind = errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT
         raise OSError(kind, os.strerror(kind), cwd)
@@ -64,9 +64,9 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
 
 
 def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
-    """The outcome where the script of this command is not there or is not to be read, which Python ends with 2 for.
+    """The outcome if the script of this command is missing or unreadable; Python would exit with 2.
 
-    torch's launchers have Python read what is no program, so another interpreter's script must be executable.
+    torch's launchers run a file that is not executable with Python, so other scripts must be executable.
     """
     word = command[0] if command else ""
     file = script(command) or (word if word.endswith(".py") or "/" in word else "")
@@ -88,7 +88,7 @@ async def start(
 ) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
-    A supervisor (`supervised`) sees our death itself, and has more to end than the kernel would.
+    A supervisor (`supervised`) notices our death itself, and then ends more than the kernel would.
     Raises OSError when it is not there or cannot be executed.
     """
     words = argv if supervised else mortal(argv)
@@ -125,7 +125,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def written(pid: int) -> int:
-    """Bytes that a process has written so far, so that one that is at work is told from one that sleeps; 0 unknown."""
+    """Bytes that a process has written so far, to tell whether it works or hangs; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -135,7 +135,7 @@ def written(pid: int) -> int:
 
 
 def is_read(*fds: int) -> bool:
-    """Whether somebody takes what is written there: pipes that are full wait for a reader."""
+    """Whether somebody reads these streams: a full pipe waits for its reader."""
     return all(select.select([], [fd], [], 0)[1] for fd in fds if _is_pipe(fd))
 
 
@@ -153,7 +153,7 @@ def kill(pids: Iterable[int], signum: int) -> None:
 
 
 def kill_group(pid: int, signum: int) -> None:
-    """Signal a rank: its whole process group where it leads one, else itself and what is below."""
+    """Signal a rank: its process group if it leads one, else itself and all processes below."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)
@@ -172,7 +172,7 @@ def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
-    """Have `callback` called once when this process has ended, whoever's child it is. Returns what calls that off."""
+    """Have `callback` called once when this process has ended, our child or not. Returns a function to cancel this."""
     loop = asyncio.get_running_loop()
     try:
         fd = os.pidfd_open(pid)
@@ -197,7 +197,7 @@ def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
 
 
 def _look_for_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
-    """The same, where the kernel does not tell: look each second."""
+    """The same without the kernel's notice: look each second."""
     loop = asyncio.get_running_loop()
     planned: list[asyncio.Handle] = []
 
@@ -212,7 +212,7 @@ def _look_for_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
 
 
 def _state(pid: int) -> tuple[str, int]:
-    """What state a process is in, and whose child it is; Z and 0 where there is none."""
+    """A process's state and its parent's pid; Z and 0 if there is no such process."""
     try:
         # The name, in parentheses, may hold anything; the state and the parent follow the last one.
         state, parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
@@ -222,12 +222,12 @@ def _state(pid: int) -> tuple[str, int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether there is no such process, or nobody has waited for its end yet."""
+    """Whether the process has ended, even if its parent has not waited for it yet."""
     return _state(pid)[0] in "ZX"
 
 
 def is_gone(pid: int) -> bool:
-    """Whether there is no such process any more, and nobody has to wait for it."""
+    """Whether the process has ended and its parent has waited for it."""
     return not Path(f"/proc/{pid}").exists()
 
 
@@ -250,7 +250,7 @@ async def gone(pids: Iterable[int]) -> None:
 
 
 def sweep() -> set[int]:
-    """End everything below this process at once; what forks meanwhile is caught by the next look. Returns the pids."""
+    """End everything below this process at once, and look again for what was forked meanwhile. Returns the pids."""
     killed: set[int] = set()
     for _ in range(10):
         alive = descendants(os.getpid())
@@ -262,8 +262,8 @@ def sweep() -> set[int]:
 
 
 async def end_all(limit: float) -> list[str]:
-    """The same, and wait until the kernel has taken back what they held: memory, ports, devices. Returns what is still
-    there after `limit` seconds, such as `pid 12, state D`."""
+    """The same, and wait until the kernel has freed their memory, ports and devices. Returns the processes that are
+    left after `limit` seconds, such as `pid 12, state D`."""
     left = sweep()
     wait = asyncio.ensure_future(gone(left))
     done, _ = await asyncio.wait({wait}, timeout=limit)

@@ -1,4 +1,4 @@
-"""Words while waiting: one line when something changes, and a summary every ten seconds."""
+"""Messages while waiting: one line when something changes, and a summary every ten seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMED = 8  # missing peers named in one line; the last message names all
 
 
 class Waiting:
-    """Who is missing and why, for people; counted where `what` names them."""
+    """Says who is missing and why; with a count if `what` names them."""
 
     def __init__(self, say: Say, limit: float, what: str = "peers") -> None:
         self._say, self._limit, self._what = say, limit, what
@@ -33,7 +33,7 @@ class Waiting:
             self._say(self.line())
 
     def update(self, host: str, state: str) -> None:
-        """Note why a peer is missing ("" when it is there); what changed within a second is one line."""
+        """Note why a peer is missing ("" when it is there); all changes within a second make one line."""
         if self._states.get(host) != state and self._news is None and not self._closed:
             self._news = asyncio.get_running_loop().call_later(_NEWS, self._tell)
         self._states[host] = state

@@ -1,4 +1,4 @@
-"""What Python does by itself, and the script that it is to read. The supervisor imports this: nothing slow here."""
+"""Python's own habits: the locale that it sets, the script that it reads. The supervisor imports this: keep it fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def python_set_locale() -> bool:
-    """Whether LC_CTYPE was not given: in a C locale Python sets it for itself and all that it starts (PEP 538)."""
+    """Whether Python itself has set LC_CTYPE, as it does in a C locale, also for its children (PEP 538)."""
     if os.environ.get("LC_CTYPE") != "C.UTF-8":
         return False
     try:
@@ -17,7 +17,7 @@ def python_set_locale() -> bool:
 
 
 def script(program: list[str] | tuple[str, ...]) -> str:
-    """The script that this Python is to read, "" where it is another program or that is not plain to see."""
+    """The script that this Python command reads; "" if it is another program, or the script is not obvious."""
     if os.path.basename(program[0]).startswith("python"):
         for word in program[1:]:
             if not word.startswith("-"):

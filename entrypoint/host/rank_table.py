@@ -12,11 +12,11 @@ from entrypoint.host.progress import Say, Waiting
 from entrypoint.model import Cards, Facts, Topology
 
 _NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
-_LOOK = 0.5  # seconds between two looks: where a file is mounted, its change sends no event that holds for all mounts
+_LOOK = 0.5  # seconds between two looks: not every kind of mount sends an event when a file changes
 
 
 async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Cards:
-    """This node's cards, once the table is complete: absent, empty, half-written and initializing ones may become so.
+    """This node's cards, once the table is complete. Waits while it is absent, empty, half-written or initializing.
 
     Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
     """
@@ -37,7 +37,7 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
 
 
 def look(facts: Facts, topology: Topology, say: Say) -> Cards | None:
-    """This node's cards, where the table is complete by now.
+    """This node's cards, if the table is complete now; else None.
 
     Raises as `wait` does for a table that waiting cannot fix.
     """

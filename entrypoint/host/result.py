@@ -20,20 +20,20 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.secret import scrubbed
 
 TERMINATION_LOG = Path("/dev/termination-log")
-_LIMIT = 4096  # bytes that Kubernetes takes of it
-_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody wanted it to end
+_LIMIT = 4096  # bytes that Kubernetes reads
+_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody stopped it
 _CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
 
 
 def classify(outcome: Outcome) -> str:
-    """Whose it is to fix: success, stopped, job, config, infrastructure or defect."""
+    """Who can fix it: success, stopped, job, config, infrastructure or defect."""
     kind = _CLASSES.get(outcome.status, "job")
     # A program may use our statuses.
     return "job" if outcome.program and kind not in ("success", "stopped") else kind
 
 
 def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> str:
-    """The line, in ASCII, at most 4096 bytes; a reason that is too long loses its end, secrets are not in it."""
+    """The line, in ASCII, at most 4096 bytes; a reason that is too long is cut, and secrets are hidden."""
     reason = scrubbed(outcome.reason, environ)
     end, keep = "", len(reason)
     while True:
@@ -46,7 +46,7 @@ def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> s
 
 
 class Result:
-    """This node's result, written once it is known. That it cannot be written anywhere is said, and changes nothing."""
+    """This node's result, written once it is known. If that fails, a message says so, and nothing else changes."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -54,9 +54,9 @@ class Result:
         self._file: Path | None = None
 
     def about(self, topology: Topology) -> None:
-        """Say whose result it will be; the one of an earlier run goes away.
+        """Set whose result it will be, and remove the one of an earlier run.
 
-        Raises ConfigError where another user's file is in its place and cannot be removed: it would be taken for ours.
+        Raises ConfigError if another user's file is in its place and cannot be removed: readers would take it for ours.
         """
         self._node, self._job = topology.this.host, topology.job
         file = Path(f"{topology.run_dir}-result.json")
@@ -72,7 +72,7 @@ class Result:
     def end(self, outcome: Outcome) -> Outcome:
         """Write the outcome where it can be read afterwards."""
         text = line(outcome, self._node, self._job, os.environ).encode()
-        with contextlib.suppress(OSError):  # it is there or it is not: we are not in Kubernetes
+        with contextlib.suppress(OSError):  # without Kubernetes there is no such file
             flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
             log = os.open(TERMINATION_LOG, flags)
             try:
@@ -102,7 +102,7 @@ class Result:
 
 @contextlib.contextmanager
 def recorded(say: Say) -> Iterator[Result]:
-    """What is raised within is a result too."""
+    """Also write what is raised within as the result."""
     result = Result(say)
     try:
         yield result

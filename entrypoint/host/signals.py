@@ -1,6 +1,6 @@
-"""Signals, from this process's start to its end: each is noted when it comes and reaches whoever is in charge then.
+"""Signals, from this process's start to its end: each is noted when it comes and given to the part in charge.
 
-One that was ignored when we started stays ignored: nohup, or a shell that started us in its background, asked for that.
+A signal that was ignored when we started stays ignored: nohup, or a shell's background job, asks for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job,
 
 @contextlib.contextmanager
 def ignoring(signums: Iterable[int]) -> Iterator[None]:
-    """Ignore these, and have what is started meanwhile ignore them from then on."""
+    """Ignore these, also in the programs that are started meanwhile."""
     before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in signums}
     try:
         yield
@@ -29,7 +29,7 @@ def ignoring(signums: Iterable[int]) -> Iterator[None]:
 
 
 class Stopped(BaseException):
-    """We are to end before the job has started. No `except Exception` on the way may take it for a fault."""
+    """A signal stops us before the job has started. A BaseException, so that no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
         name = signal.Signals(signum).name
@@ -37,19 +37,19 @@ class Stopped(BaseException):
 
 
 class Signals:
-    """Handlers for all that may stop us. Until somebody takes them, the first raises Stopped wherever we are."""
+    """Handlers for all signals that may stop us. Until `hold` or `take`, the first one raises Stopped."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
         self._stops: list[int] = []  # all that came
-        self._given = 0  # how many of them somebody was told of
+        self._given = 0  # how many of them `take`'s function has got
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Callable[[int, bool], None] | None = None
         self._pass_on: Callable[[int], None] | None = None
 
     def watch(self) -> None:
-        """From now on nothing that may stop us is missed, and nothing that is for the ranks ends us."""
+        """From now on no stop signal is missed, and no user signal ends us."""
         for signum in (*_STOPS, *USERS):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, self._came)
@@ -60,7 +60,7 @@ class Signals:
         return self._stops[0] if self._stops else None
 
     def hold(self) -> None:
-        """From now on nothing is interrupted: `take`, or look at `stopped`."""
+        """From now on no signal raises: use `take` or `stopped`."""
         self._held = True
 
     @contextlib.contextmanager
@@ -75,10 +75,10 @@ class Signals:
     def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] | None = None) -> None:
         """Have `stop` called in the running loop with each one's number, and whether it was not the first.
 
-        `pass_on` gets those that are for the ranks, which nobody needs while there are none.
+        `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
         """
         self._loop, self._take, self._pass_on = asyncio.get_running_loop(), stop, pass_on
-        self._loop.call_soon(self._give)  # what came while nobody was in charge
+        self._loop.call_soon(self._give)  # signals that came before
 
     def _came(self, signum: int, frame: object) -> None:
         if signum in USERS:
@@ -88,10 +88,10 @@ class Signals:
             return
         self._stops.append(signum)
         if not self._held:
-            self._held = True  # one is enough: what ends us writes our result
+            self._held = True  # raise only once: while we end, our result is written
             raise Stopped(signum)
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # that loop has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._give)
 
     def _give(self) -> None:

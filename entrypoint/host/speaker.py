@@ -1,7 +1,7 @@
-"""Our words to people: stderr, one line each. They never hold up the job, and never change how it ends.
+"""Our messages: stderr, one line each. They never delay the job, and never change how it ends.
 
-A thread of its own writes them, since stderr may be a pipe that nobody reads, and to make it non-blocking would make it
-so for the ranks and the terminal, too. What cannot be written is dropped, the oldest first, and counted.
+A thread writes them, since stderr may be a pipe that nobody reads. Making it non-blocking would also change it for
+the ranks and the terminal. Lines that cannot be written are dropped, the oldest first, and counted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from entrypoint.job.analysis import count
 from entrypoint.secret import scrubbed
 
 _ROOM = 1 << 20  # bytes that may wait to be written
-_PATIENCE = 0.1  # seconds that a line may take before nobody waits for it any more
-_LAST = 2.0  # seconds for what is left at the end
+_PATIENCE = 0.1  # seconds that a caller waits for its line to be written
+_LAST = 2.0  # seconds to write what is left at the end
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -37,7 +37,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def answer(text: str) -> None:
-    """Print what a command was asked for on stdout. A reader that leaves, as in `plan | head`, has what it wanted.
+    """Print a command's answer on stdout. It is no error if the reader leaves early, as in `plan | head`.
 
     Raises CantCreateError where it cannot be written.
     """
@@ -50,25 +50,25 @@ def answer(text: str) -> None:
 
 
 def hold_standard_streams() -> None:
-    """Put nothing in the place of a standard stream that is closed (`2>&-`): the next file would get its number."""
+    """Open /dev/null for each closed standard stream (`2>&-`): else the next file would get its number."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
 
 
 class Speaker:
-    """Says one line a call. A quick reader has it when the call returns, so that its place among others is right."""
+    """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
 
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
         self._fd = fd
         self._lines: deque[bytes] = deque()  # the first one is being written
         self._bytes = 0  # of them
-        self._lost = 0  # lines that could not be written, or were in the way of later ones
-        self._torn = False  # the last one may be there in part
+        self._lost = 0  # lines that could not be written, or were dropped for later ones
+        self._torn = False  # whether the last line may be half-written
         self._last_output = -1  # file that tells how programs' last line ended (stream.py)
-        self._heard = 0  # when that was written, as we read it last
-        self._late = False  # it has been waited for in vain since the last time that nothing was left
+        self._heard = 0  # when that file was written, as of our last look
+        self._late = False  # whether the wait has failed since the queue was last empty
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
 
@@ -86,14 +86,14 @@ class Speaker:
                 self._late = not self._changed.wait_for(self._done, _PATIENCE)
 
     def follow(self, last_output: Path) -> None:
-        """Begin on a new line from now on, where the last of a program's has no end, as that of a progress bar."""
+        """From now on, begin a new line if the last output of a program has not ended its line, as progress bars do."""
         with self._changed:
             before, self._last_output = self._last_output, os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
             if before >= 0:
                 os.close(before)
 
     def flush(self) -> None:
-        """Return when all is written, or when that has taken too long."""
+        """Return when all is written, or after a time limit."""
         with self._changed:
             self._changed.wait_for(self._done, _LAST)
 
@@ -104,7 +104,7 @@ class Speaker:
         return not self._lines
 
     def _running(self) -> bool:
-        """Whether the writer is there; without one the lines are written here, as long as nobody has to wait for it."""
+        """Whether the writer thread runs. If it cannot start, write here what can be written without waiting."""
         if self._writer is not None:
             return True
         writer = threading.Thread(target=self._write, daemon=True)
@@ -143,7 +143,7 @@ class Speaker:
             self._changed.notify_all()
 
     def _cut(self) -> bool:
-        """Whether a line of a program's is not ended where ours go, and nothing was said after it."""
+        """Whether a program's last line, where ours go, has no end, and we have said nothing after it."""
         with contextlib.suppress(OSError):
             written = os.fstat(self._last_output).st_mtime_ns
             if written != self._heard:

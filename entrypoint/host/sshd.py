@@ -1,4 +1,4 @@
-"""This node's sshd: started, proven up by its own banner, and watched until the end."""
+"""This node's sshd: started, tested with a connection of our own, and watched until the end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from entrypoint.host.signals import USERS, ignoring
 from entrypoint.model import Facts
 from entrypoint.secret import is_secret
 
-_BUSY = 0.2  # seconds after which an sshd that lets nobody in is asked again
+_BUSY = 0.2  # seconds until the next try if sshd refuses our connection
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
 class Sshd:
-    """A running sshd. `died` is called with a sentence if it ends unasked."""
+    """A running sshd."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
@@ -31,7 +31,7 @@ class Sshd:
         self._process, self._log, self._port, self._heard = process, log, port, heard
         self._last: deque[str] = deque(maxlen=20)
         self._listening = asyncio.Event()
-        self._probe = ""  # how the log names our own visit
+        self._probe = ""  # how the log names our own connection
         self._wanted = True
         self._reader = asyncio.create_task(self._read())
 
@@ -45,19 +45,19 @@ class Sshd:
         does not come up.
         """
         program = check(facts)
-        # Its sessions get an environment of their own; whoever could read its memory or /proc finds no secret there.
+        # Its sessions get another environment, so it needs no secrets, and its memory and /proc show none.
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
         environment |= names.environment(facts, config.parent)
         if facts.uid == 0:
-            # sshd run by root insists on its empty directory, which a tmpfs on /run takes away.
+            # sshd run by root needs its empty directory, which a tmpfs on /run hides.
             try:
                 Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError as error:
                 do = "mount a tmpfs at /run, or run as another user"
                 raise CantCreateError("cannot make /run/sshd, which sshd run by root needs", str(error), do) from None
-        # A pipe of our own: asyncio would call sshd alive for as long as one of its sessions holds the pipe.
+        # A pipe of our own: with asyncio's, sshd would count as alive while one of its sessions holds the pipe.
         read_end, write_end = os.pipe()
-        # It and the daemons below it must outlive a signal that Slurm sends to every process; ranks get their own back.
+        # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
         with ignoring(USERS):
             process = await asyncio.create_subprocess_exec(
                 *mortal([program, "-D", "-e", "-f", str(config)]),
@@ -92,13 +92,13 @@ class Sshd:
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
         ended.cancel()
         while not (banner := await self._banner(address)):
-            # Others hold all its places; that one of them is free again sends no event.
+            # Other connections fill all of its places; no event tells when one is free.
             await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
 
     async def _banner(self, address: str) -> bytes:
-        """What a caller is greeted with; nothing where it is turned away."""
+        """What sshd sends first; nothing if it refuses the connection."""
         writer = None
         try:
             reader, writer = await asyncio.open_connection(address, self._port)
@@ -132,13 +132,13 @@ class Sshd:
             died(str(self._failure("sshd died", f"it exited with {status}")))
 
     def stop(self) -> None:
-        """End the listener; sessions it leaves are the sweep's."""
+        """End the listener; `sweep` ends its sessions later."""
         self._wanted = False
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGTERM)
 
     async def ended(self) -> None:
-        """Return when it is gone and its last words are read."""
+        """Return when it has ended and its log is read."""
         await self._process.wait()
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -148,7 +148,7 @@ class Sshd:
 def check(facts: Facts) -> str:
     """sshd's path.
 
-    Raises ConfigError when the image has none, or no user for it to log in, or root may not do what it does.
+    Raises ConfigError when the image has none, no user to log in as, or root lacks a capability.
     """
     program = facts.programs.get("sshd")
     if program is None:
@@ -160,9 +160,9 @@ def check(facts: Facts) -> str:
 
 
 def _check_capabilities() -> None:
-    """sshd run by root gives its rights up before a login; without these it only drops every connection.
+    """sshd run by root needs these capabilities for a login; without them it drops every connection.
 
-    Raises ConfigError with those that this container was not given.
+    Raises ConfigError that names the missing ones.
     """
     status = Path("/proc/self/status").read_text()
     effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
@@ -176,7 +176,7 @@ def _check_capabilities() -> None:
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:
-    """Lines from the reading end of a pipe, which is closed with the last writer's end."""
+    """A stream of the reading end of a pipe; the stream ends with the last writer."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)

@@ -1,1 +1,1 @@
-"""The job as a state machine: events in, actions out. No clock, no process, no network: all that is told to it."""
+"""The job as a state machine: events in, actions out. It has no clock, starts no process and opens no socket."""

@@ -1,4 +1,4 @@
-"""What a node's machine wants done. The loop does it, in this order, and tells what comes of it."""
+"""What a node's machine wants done. The loop does it in this order and reports the results as events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Missing:
-    """Who or what is waited for, and why; "" once it is there. `peers`: they are counted."""
+    """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as a peer."""
 
     host: str
     state: str
@@ -27,26 +27,26 @@ class Missing:
 
 @dataclass(frozen=True)
 class OpenDoor:
-    """Keys, control endpoint and sshd. Told: DoorOpened."""
+    """Set up keys, control endpoint and sshd. Event that follows: DoorOpened."""
 
 
 @dataclass(frozen=True)
 class Resolve:
-    """Look these nodes' names up until they have an address. Told: NameState."""
+    """Look up these nodes' names until each has an address. Event that follows: NameState."""
 
     nodes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Call:
-    """Log in to a worker and ask, until it answers. Told: Unreached, then Answered or Disagreed."""
+    """Log in to a worker and ask, until it answers. Events that follow: Unreached, then Answered or Disagreed."""
 
     node: int
 
 
 @dataclass(frozen=True)
 class StopCalling:
-    """The roll call is over: nobody else is waited for."""
+    """The roll call is over: wait for nobody else."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Send:
-    """A message to a node; to this node itself, it is an order to the programs here."""
+    """Send a message to a node. Sent to this node itself, it is an order for the programs here."""
 
     node: int
     message: Any
@@ -66,7 +66,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Answer:
-    """A message to whoever is at this node's control endpoint."""
+    """Send a message to the session at this node's control endpoint."""
 
     message: Any
 
@@ -81,7 +81,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write what ranks need here. Told: Prepared."""
+    """Write what ranks need here. Event that follows: Prepared."""
 
     members: Members
 
@@ -93,17 +93,17 @@ class ShowLine:
 
 @dataclass(frozen=True)
 class FindFailedLogin:
-    """Told: LoginFailed."""
+    """Look for a failed login of mpirun's. Event that follows: LoginFailed."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Told: Progress."""
+    """Measure how much the launcher has written. Event that follows: Progress."""
 
 
 @dataclass(frozen=True)
 class AwaitLaunchers:
-    """Told: LaunchersGone."""
+    """Wait for the launchers to end. Event that follows: LaunchersGone."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""How the job ended, found among what was heard of its ranks and nodes: Ends -> the one that is the cause.
+"""Failure analysis: which of the reported ends of ranks and nodes is the cause.
 
-No clock runs here: what is not certain yet says how long to listen for more.
+No clock runs here: a function whose answer is not certain yet returns how long to wait for more reports.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from entrypoint.errors import RetryError
 from entrypoint.model import Node, Outcome
 
-# When one rank fails, the launcher ends the others, and their ends may be heard first: seconds to hear them all.
+# When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
 _SETTLE = 0.5
-# Losing a peer that failed is an error to a program, and Python's status for any error is this: seconds for that peer's
-# own status, which may be heard later, and is the cause.
+# A rank often exits with 1, Python's status for any error, only because another rank failed: seconds to wait for
+# that rank's own status, which is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
 _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
-# What says least about the cause comes last: a launcher ends ranks by SIGTERM; SIGKILL is seldom its own doing.
+# The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
 _BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
 _LONG = 80  # characters of a value in a sentence
-# signal(7), as on x86 and Arm; real-time signals have no names of their own, but for the first and the last.
+# signal(7), as on x86 and Arm; of the real-time signals only the first and the last have names.
 _NAMES = (
     "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
     "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
@@ -30,7 +30,7 @@ _SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"
 
 @dataclass(frozen=True)
 class End:
-    """How a program ended: its status, its name, that in a sentence, and the last lines it printed."""
+    """How a program ended: its status, its name, a sentence with both, and the last lines it printed."""
 
     status: int
     what: str
@@ -40,20 +40,20 @@ class End:
 
 @dataclass
 class Ends:
-    """The nodes whose end is awaited still, and the failures heard of, in that order."""
+    """The nodes whose end is still awaited, and the failures reported so far, oldest first."""
 
     awaited: set[int] = field(default_factory=set)
     failures: list[End] = field(default_factory=list)
 
     def of_rank(self, end: End) -> float | None:
-        """A rank failed. Returns the seconds after which `cause` is the outcome; None where that is known already."""
+        """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time runs already."""
         self.failures.append(end)
         return _SETTLE if len(self.failures) == 1 else None
 
     def of_node(self, node: int, end: End, last: bool) -> float | None:
         """A program of a node ended, the node's last one or not.
 
-        Returns the seconds after which `cause` is the outcome, or this end where there is none; None: the job goes on.
+        Returns the seconds after which the outcome is `cause`, or this end if nothing failed; None: the job goes on.
         """
         if last:
             self.awaited.discard(node)
@@ -63,24 +63,24 @@ class Ends:
         return None if self.awaited else 0.0
 
     def cause(self) -> End | None:
-        """The first of those that failed by themselves; None where none did."""
+        """The failure that most likely caused the others; None if nothing failed."""
         return min(self.failures, key=lambda each: _BLAME.get(each.status, 0), default=None)
 
 
 @dataclass
 class Heard:
-    """What was heard of the ranks that a launcher starts: where each runs, and how those that have ended did."""
+    """What nodes reported of the ranks that a launcher starts: where each runs, and its status once it has ended."""
 
     asked: int  # ranks that the launcher was told to start
     placed: dict[int, str] = field(default_factory=dict)  # rank -> host
     ended: dict[int, int] = field(default_factory=dict)  # rank -> status
 
     def all_started(self) -> bool:
-        """Whether as many as were asked for."""
+        """Whether as many ranks have started as were asked for."""
         return len(self.placed) >= self.asked
 
     def all_well(self) -> bool:
-        """Whether every rank was started, and has ended with 0: then nothing that a launcher does can change that."""
+        """Whether every rank has started and ended with 0: no later end of the launcher changes that."""
         return self.all_started() and self.ended.keys() >= self.placed.keys() and not any(self.ended.values())
 
     def words(self) -> str:
@@ -89,27 +89,27 @@ class Heard:
         return f"{len(self.placed)} of {count(self.asked, 'rank')} | {ran}"
 
     def not_heard(self) -> str:
-        """The first of those that were started and have not ended, as far as was heard: `rank 3 on a`."""
+        """The first rank that has started and whose end was not reported: `rank 3 on a`."""
         rank, host = next((rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended)
         return f"rank {rank} on {host}"
 
 
 def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) -> Outcome:
-    """What the end of an attempt (counted from 1) is to the job: its end, or not, where the infrastructure failed and
-    restarts are left. Who was asked to `stop` starts nothing again."""
+    """The job's outcome after an attempt (counted from 1). If the infrastructure failed and restarts are left, it says
+    `again`, unless somebody asked us to `stop`."""
     if outcome.status != RetryError.status or outcome.program or attempt > restarts:
         return outcome
     return stop or replace(outcome, again=True)
 
 
 class UserSignals:
-    """Those for the ranks, as the nodes get them. Slurm gives one to every node of a job: passed on, it is one."""
+    """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it only once."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, set[int]]] = {}  # signal -> when it was new, and the nodes that have had it
 
     def is_new(self, name: str, node: int, now: float) -> bool:
-        """Whether this one, that `node` got at `now` (seconds), is not the one that another node has just had."""
+        """False if this is the same signal that another node got just before `now` (seconds)."""
         since, nodes = self._last.get(name, (now, {node}))
         if now - since < _AT_ONCE and node not in nodes:
             nodes.add(node)
@@ -146,15 +146,15 @@ def placement(placed: Mapping[int, str]) -> str:
 
 
 def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
-    """The hosts on which no rank runs: a job that quietly runs on fewer nodes than asked must not be called well."""
+    """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as a success."""
     used = set(placed.values())
     return [node.host for node in nodes if node.host not in used]
 
 
 def on_node(end: End, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None) -> End:
-    """A node's end in the words of the job: where it was, or, where it went well, that it was the same on all `nodes`.
+    """A node's end as the job's: a failure names its host, a success names all `nodes` that count.
 
-    Without nodes it is this one's alone.
+    Without `nodes` the sentence names no place.
     """
     where = everywhere(nodes, awaited) if nodes and end.status == 0 else host
     reason = f"{end.reason} on {where}" if nodes else end.reason
@@ -162,7 +162,7 @@ def on_node(end: End, host: str, nodes: Sequence[Node], awaited: Sequence[int] |
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
-    """Where a job that did well did: `all 2 nodes`, `worker-0` where only its end counts, or `all 3 workers`."""
+    """Where a successful job ran: `all 2 nodes`, `worker-0` if only its end counts, or `all 3 workers`."""
     counted = nodes if awaited is None else [nodes[rank] for rank in awaited]
     if len(counted) == 1:
         return counted[0].label

@@ -1,4 +1,4 @@
-"""From the job's result to the leader's last word: all stop, hear the result, and leave."""
+"""From the job's outcome to the leader's end: all nodes stop, get the outcome, and leave."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from entrypoint.job.rounds import Rounds
 from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
-KILL_MARGIN = 2.0  # seconds after the grace for killed processes to be seen gone
-_PASS_ON = 1.0  # seconds for the launcher to pass on what ranks said last
+KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
+_PASS_ON = 1.0  # seconds for the launcher to pass on the ranks' last output
 
 
 class Ending:
@@ -34,14 +34,14 @@ class Ending:
         self._peers, self._rounds, self._tell_all = peers, rounds, tell_all
         self._outcome: Outcome | None = None
         self._attempt = 1
-        self._force = False  # a second signal: nobody waits for the grace
-        self._late = False  # whether only those who are silent are waited for
-        self.stop: Outcome | None = None  # somebody asked us to stop, be the job's result known or not
-        self.released = False  # whether all were told; who leaves from then on is not lost
+        self._force = False  # force stop, after a second signal: nobody waits for the grace
+        self._late = False  # whether only silent nodes have not left yet
+        self.stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
+        self.released = False  # whether all were told; a node that leaves after that is not lost
         self.over = False
 
     def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
-        """Stop what still runs, everywhere at once, then let every node go with the result."""
+        """Stop what still runs on all nodes at once, then release every node with the outcome."""
         self._outcome, self._attempt = outcome, attempt
         if not running:
             self._release()
@@ -51,7 +51,7 @@ class Ending:
         self._await("stopped", grace + KILL_MARGIN, self._let_go)
 
     def force(self) -> None:
-        """Nobody waits for the grace, nor for who is silent."""
+        """Force stop: wait neither for the grace nor for silent nodes."""
         if self._force:
             return
         self._force = True
@@ -64,14 +64,14 @@ class Ending:
         self._rounds.begin(name, [self._topology.me, *self._peers.alive()], seconds, then)
 
     def _let_go(self) -> None:
-        # Only now may the first that failed leave: from then on the launcher's daemons pass nothing on.
+        # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes nothing on.
         self._tell_all(messages.LetGo())
-        # What the ranks said last is on its way through these daemons, which are not told to end.
+        # The ranks' last output is still on its way through these daemons, so they are not told to end.
         self._machine.act(actions.AwaitLaunchers())
         self._machine.after(_PASS_ON, self.launchers_gone, "launchers")
 
     def launchers_gone(self) -> None:
-        """They have passed on all that there was, or had the time for it."""
+        """The launchers have passed on all output, or their time is over."""
         self._machine.drop("launchers")
         if not self.released:
             self._release()
@@ -83,7 +83,7 @@ class Ending:
         self._rounds.note(self._topology.me, "leaving")
         for node in self._peers:
             self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
-        # Heard, and not only sent: what a dying connection still holds may be dropped.
+        # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._await("leaving", KILL_MARGIN, self._await_the_silent)
 
     def _await_the_silent(self) -> None:
@@ -92,14 +92,14 @@ class Ending:
         if not silent or self._force:
             self._end()
             return
-        # It may stand still for a moment, and wakes to a job that has ended.
+        # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.lease)
         self._machine.say(f"the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
         self._late = True
         self._await("leaving", limit, self._end)
 
     def leave(self, outcome: Outcome) -> None:
-        """This node alone ends; the others wait for it to come again."""
+        """Only this node ends; the others wait for it to come back."""
         self._outcome = outcome
         self._end()
 

@@ -1,6 +1,6 @@
-"""What a node's machine is told. The time at which it happens is given beside it.
+"""What a node's machine is told; `handle` gets the time of each event beside it.
 
-What happens on this node itself is told in the messages of other nodes: Heard(me, RankEnd(...)).
+Events of this node's own programs use the messages of other nodes: Heard(me, RankEnd(...)).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Woke:
-    """The time that the machine asked for has come, or is past."""
+    """A deadline of the machine has come."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NameState:
 
 @dataclass(frozen=True)
 class Unreached:
-    """One attempt at a worker failed. `refused`: it is there, but is not, or does not take us for, this job's."""
+    """One login to a worker failed. `refused`: the worker answered, but one side does not accept the other's key."""
 
     node: int
     why: str
@@ -66,7 +66,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Alive:
-    """Something came from a worker, and no whole message yet."""
+    """Bytes came from a worker, but no complete message yet."""
 
     node: int
 
@@ -81,7 +81,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Heard:
-    """A message of another node, or what one would say that had seen what happened on this node."""
+    """A message of another node; or, from this node, what its own programs report."""
 
     node: int
     message: Any
@@ -96,7 +96,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that ranks need here is written. `asked`: ranks that it starts; `awaited`: nodes whose end counts."""
+    """All that ranks need here is written. `asked`: ranks that mpirun starts; `awaited`: nodes whose end counts."""
 
     asked: int
     awaited: tuple[int, ...] | None

@@ -1,6 +1,6 @@
-"""worker-0: calls the roll, starts the job on all nodes, hears of every rank, and decides how the job ended.
+"""The leader, worker-0: holds the roll call, starts the job on all nodes, and decides how the job ended.
 
-It treats its own node as one of the members: orders are sent to all of them, and all report.
+Its own node is one of the members: it gets the same orders and reports like the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Leader:
         self._user_signals, self._questions = UserSignals(), 0
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began
-        self._asked = False  # whether all were asked once more, after this node had stood still
+        self._asked = False  # whether all were asked again after this node stood still
         self._begun = False  # whether all were told to start
         self._running = False  # whether this node's own programs may run
         self.outcome: Outcome | None = None  # the first one decided, whatever comes later
@@ -68,7 +68,7 @@ class Leader:
             _HANDLERS[type(event)](self, event)
 
     def _tell(self, node: int, message: Any) -> None:
-        if not self._ending.released:  # then its last word is said
+        if not self._ending.released:  # after the release nothing is sent
             self._act(actions.Send(node, message))
 
     def _tell_all(self, message: Any) -> None:
@@ -79,7 +79,7 @@ class Leader:
         return self._topology.nodes[node].host
 
     def _decide(self, status: int, reason: str, program: bool = False) -> None:
-        """The job's result, unless it is known already."""
+        """Set the job's outcome, unless it is set already."""
         if self.outcome is None:
             self.outcome = outcome = Outcome(status, reason, program)
             self._stalls.over = True
@@ -111,7 +111,7 @@ class Leader:
         for node in self._topology.peers:
             self._roll_call.miss(node.host, "not reached yet")
             self._act(actions.Call(node.rank))
-        self._act(actions.Resolve((self._me,)))  # the daemons of the others call this node back by its name
+        self._act(actions.Resolve((self._me,)))  # mpirun's daemons connect back to this node by its name
         self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
         self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
@@ -176,7 +176,7 @@ class Leader:
             return
         self._ranks.heard.asked = event.asked
         awaited = range(len(self._topology.nodes)) if event.awaited is None else event.awaited
-        self._ends.awaited = set(awaited) if self._peers else {self._me}  # of others nothing is heard
+        self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
         self._begun = self._running = True
         for node in [*self._peers, self._me]:
             self._tell(node, messages.Start(self.attempt))
@@ -222,7 +222,7 @@ class Leader:
         lost = f"{host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
         if not self._ending.released:
-            self._say(reason)  # now: the last line comes after the grace, and whoever watches may stop all meanwhile
+            self._say(reason)  # say it now: the last line comes only after the grace
         self._decide(RetryError.status, reason)
 
     # -- rounds: all members are asked something
@@ -232,7 +232,7 @@ class Leader:
         self._rounds.begin(name, [self._me, *self._peers.alive()], seconds, then)
 
     def _ask_all(self, then: Callable[[], None]) -> None:
-        """Have `then` called when every node has told all that it knew until now; who is silent is lost before that."""
+        """Have `then` called when every node has reported all that it knows by now; silent ones are lost before."""
         self._questions += 1
         self._tell_all(messages.Ping(self._questions))
         self._await_all(f"pong {self._questions}", 2 * self._heartbeat_timeout, then)
@@ -248,7 +248,7 @@ class Leader:
         kind = type(event.message)
         if kind in _ANSWERS:
             self._rounds.note(event.node, _ANSWERS[kind])
-        elif kind in _MESSAGES:  # else an answer to a question that was asked earlier
+        elif kind in _MESSAGES:  # others answer a question that was asked earlier
             _MESSAGES[kind](self, event.node, event.message)
 
     def _rank_start(self, node: int, message: messages.RankStart) -> None:
@@ -278,7 +278,7 @@ class Leader:
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         if message.stop and not self._begun and self.attempt == 1:
-            return  # it leaves before the start, and is waited for again
+            return  # it leaves before the start; we wait until it comes back
         lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = lost or f"{self._host(node)}: {message.reason}"
         self._give_up(Outcome(message.status, words, message.program), message.stop)
@@ -321,11 +321,11 @@ class Leader:
             self._settle(end)
 
     def _settle(self, end: End) -> None:
-        """The cause is the result, or this end where none failed; a failure's last words are worth a look."""
+        """The outcome is the cause, or this end if nothing failed. The last lines of a failed rank are shown."""
         if self.outcome is not None:
             return
         if self._peers.stood_still(self._machine.now) and not self._asked:
-            self._asked = True  # the others may have given this node up meanwhile, and say so
+            self._asked = True  # the others may have counted this node as lost meanwhile
             self._ask_all(lambda: self._settle(end))
             return
         cause = self._ends.cause() or end
@@ -342,13 +342,13 @@ class Leader:
         outcome = Outcome(status, ended("the job", status))
         if self._begun or self.attempt > 1 or self.outcome is not None:
             self._give_up(outcome, stop=True)
-        else:  # it may come again, and the others wait for it
+        else:  # this node may come back; the others wait for it
             self.outcome = outcome
             self._close_roll_call()
             self._ending.leave(outcome)
 
     def _on_called(self, event: events.Called) -> None:
-        """Another node of this job leads too, as it says to all: both know the hosts in another order."""
+        """Another node of this job also leads: its list of hosts has another order."""
         if not isinstance(event.message, messages.Hello) or self.outcome is not None:
             return
         if self._begun:
@@ -356,7 +356,7 @@ class Leader:
             return
         wrong = two_leaders(self._topology, event.message.hosts)
         self._act(actions.Answer(messages.Refuse(*wrong)))
-        # Once it is heard: what is only sent goes down with our sshd.
+        # Later, so that the answer arrives before our sshd ends.
         self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, " | ".join(wrong)))
 
     def _on_login_failed(self, event: events.LoginFailed) -> None:

@@ -1,4 +1,4 @@
-"""What every part of a node's machine works with: the time it was told, what is due when, and what is to be done."""
+"""What every part of a node's machine shares: the current time, the deadlines, and the list of actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Then = Callable[[], None]
 
 
 class Machine:
-    """Collects actions while one event is dealt with, and keeps deadlines (seconds on its driver's clock)."""
+    """Collects actions while one event is handled, and keeps deadlines (seconds on its driver's clock)."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -29,7 +29,7 @@ class Machine:
         return min((when for when, _ in self._due.values()), default=math.inf)
 
     def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:
-        """What is to be done once something is dealt with and all that is due has happened."""
+        """Run `deal`, then everything that is due; returns the actions."""
         self.now, self._actions = now, []
         try:
             deal()
@@ -48,7 +48,7 @@ class Machine:
         self.act(actions.Say(text))
 
     def at(self, when: float, then: Then, name: object = None) -> None:
-        """Have `then` called at that time. Under a name it replaces what was to happen, and can be dropped."""
+        """Have `then` called at that time. A named deadline replaces the one of that name, and can be dropped."""
         self._due[next(self._numbers) if name is None else name] = (when, then)
 
     def after(self, seconds: float, then: Then, name: object = None) -> None:
@@ -56,7 +56,7 @@ class Machine:
         self.at(self.now + seconds, then, name)
 
     def drop(self, name: object) -> None:
-        """It is not to happen any more."""
+        """Cancel a named deadline."""
         self._due.pop(name, None)
 
     def end(self, outcome: Outcome) -> None:

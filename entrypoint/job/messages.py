@@ -5,15 +5,15 @@ worker -> leader   Facts                 its answer
                    Refuse                or why this can't be one job
                    Busy                  or another leader has it, and is there
 leader -> worker   Start                 everyone answered
-                   Ping      <- Pong     still there; and all that it knew is said
+                   Ping      <- Pong     still there; the answer comes after all that it knew
                    Stacks    <- Shown    show what your ranks are doing
-XX started (pid) or ended (status) there
+worker -> leader   RankStart, RankEnd    a rank started (pid) or ended (status) there
                    Ended                 a program of its own ended
                    Daemon                mpirun's daemon there ended
                    Limit                 it could not start a process
                    Failed                it cannot go on, or was asked to stop
                    Signal    -> Signal   SIGUSR1 or SIGUSR2, for the ranks of every node
-                   Hurry                 a second signal: nobody waits for the grace to end
+                   Hurry                 force stop, after a second signal
 leader -> worker   Stop      <- Stopped  end your ranks
                    LetGo                 your ranks that failed may leave mpirun
                    Release   <- Leaving  the job's result: leave with it, or boot again
@@ -37,7 +37,7 @@ _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@
 
 
 class Invalid(Exception):
-    """What arrived is no message; the reason may be printed."""
+    """What arrived is not a valid message; the reason may be printed."""
 
 
 def one_line(text: str, most: int = TEXT) -> str:
@@ -181,7 +181,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Pong:
-    """The answer to ping `number`: all that was known then is said; `idle` seconds since a rank here printed."""
+    """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank here printed."""
 
     idle: float = _as(_number(-_EVER, _EVER))
     number: int = _as(_whole(0, 1 << 31))
@@ -249,7 +249,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Hurry:
-    """A second signal came here: nobody waits for the grace to end."""
+    """A second signal came here: force stop, nobody waits for the grace."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class Leaving:
-    """The result was heard."""
+    """The node has got the outcome and leaves."""
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Hello:
-    """The roll call's question. One of another toolkit has no more than its version: the rest may have changed."""
+    """The roll call's question. From another version of the toolkit, only `toolkit` is read: the rest may differ."""
 
     toolkit: str = _as(_text(100))
     hosts: tuple[str, ...] = _as(_list(_text(300), _RANKS))
@@ -276,7 +276,7 @@ class Hello:
     launcher: str = _as(_text(100))
     env: Mapping[str, str] = _as(_variables)
     lease: float = _as(_number(1, _EVER))
-    leader: str = _as(_text(100))  # which leader it is: another one with the same keys has another name
+    leader: str = _as(_text(100))  # which leader asks: a second leader with the same keys has another name
     address: str = _as(_text(100))  # at which it reached this node
 
 
@@ -289,7 +289,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Ping:
-    """Still there; and, where it has a number, say all that you know and answer with it."""
+    """Still there. With a number above 0: report all that you know, then answer with that number."""
 
     number: int = _as(_whole(0, 1 << 31))
 
@@ -320,7 +320,7 @@ class LetGo:
 
 @dataclass(frozen=True)
 class Release:
-    """The job's result: leave with it, or, where it is only an attempt's, boot again."""
+    """The job's outcome: leave with it, or start the next attempt (`again`)."""
 
     status: int = _as(_status)
     reason: str = _as(_text())

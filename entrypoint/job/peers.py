@@ -1,4 +1,4 @@
-"""The workers that have answered, and the leader's half of the heartbeat: who is silent for too long is lost."""
+"""The workers that have answered, and the leader's half of the heartbeat: too long a silence is a loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Peer:
 
     report: NodeReport
     local: str  # this node's address in its session
-    heard: float  # when, last
+    heard: float  # when it last sent something
     lost: bool = False
 
 
@@ -24,8 +24,8 @@ class Peers(dict[int, Peer]):
     def __init__(self, limit: float, host: str) -> None:
         super().__init__()
         self._limit, self._host = limit, host
-        self._due = 0.0  # when we meant to look for silent peers; 0: never yet
-        self._stood, self._stood_until = 0.0, 0.0  # seconds for which this node itself did nothing, and when that ended
+        self._due = 0.0  # when we planned to look for silent peers; 0: not yet
+        self._stood, self._stood_until = 0.0, 0.0  # seconds that this node itself was frozen, and when that ended
 
     def alive(self) -> list[int]:
         """Those that are not lost."""
@@ -36,13 +36,13 @@ class Peers(dict[int, Peer]):
         return [node for node in self.alive() if now - self[node].heard > heartbeat.patience(self._limit)]
 
     def next_look(self, now: float) -> float:
-        """When to look again: not only at the next beat, since who is silent is lost when our patience ends."""
+        """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before that."""
         ends = [self[node].heard + heartbeat.patience(self._limit) for node in self.alive()]
         self._due = max(now + 0.05, min([now + heartbeat.interval(self._limit), *ends]))
         return self._due
 
     def notice_own_gap(self, now: float) -> None:
-        """This node itself may have stood still, frozen or without a core: nobody was silent for that time."""
+        """If this node itself was frozen or got no CPU, its peers were not silent for that time."""
         if not self._due or now <= self._due:
             return
         if now - self._due > heartbeat.interval(self._limit):
@@ -52,7 +52,7 @@ class Peers(dict[int, Peer]):
         self._due = now
 
     def stood_still(self, now: float) -> str:
-        """Words for that, where peers do not wait so long and it was just now; else ""."""
+        """A sentence, if this node just stood still for longer than peers wait; else ""."""
         if not self._stood > self._limit or now - self._stood_until > self._limit:
             return ""
         return f"{self._host} stood still for {self._stood:.0f}s, and its peers wait for {self._limit:g}s"

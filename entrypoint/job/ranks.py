@@ -1,7 +1,7 @@
-"""What worker-0 hears of the ranks that mpirun starts on all nodes, and what it makes of mpirun's own end.
+"""What the leader knows of the ranks that mpirun starts on all nodes, and what mpirun's own end means.
 
 mpirun may start no rank, or too few, or stay when all have ended; its logins may fail, and its daemons may be killed.
-Its status alone says little of that, or there is none.
+Its exit status alone does not tell these cases apart.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from entrypoint.job.machine import Machine
 from entrypoint.model import Topology
 from entrypoint.spec import JobSpec
 
-_ENDS = 3.0  # seconds without a byte passed on, after every rank has ended well: it sleeps, and is ended
-_SETTLE = 0.8  # seconds for what nodes know of that, before every rank has started: more than they take to look
+_ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
+_SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than they take between two looks
 
 
 class RankWatch:
-    """The ranks of all nodes under one mpirun, as far as was heard. A part of the leader, which it acts through."""
+    """The ranks of all nodes under one mpirun, as far as nodes reported them. A part of the leader."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RankWatch:
             self._decide(ConfigError.status, f"no rank runs on {', '.join(empty)} | {words} | {do}")
 
     def out_of_time(self) -> None:
-        """mpirun that has not started every rank by the deadline waits for a daemon that will not come, or hangs."""
+        """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
         if self.heard.all_started():
             return
         self._act(actions.ShowLine())
@@ -65,15 +65,15 @@ class RankWatch:
         self._decide(RetryError.status, f"mpirun has started {number} within {limit:.0f}s | {do}")
 
     def launcher_ended(self, end: End) -> None:
-        """mpirun has ended; what is known of the ranks says what that means."""
+        """mpirun has ended; what that means depends on its ranks."""
         self._end = end
         self._act(actions.ShowLine())
         if self._failures:
-            return  # the time to hear of the others, whose failure may be the cause, runs already
+            return  # we already wait for other failures, which may be the cause
         if self.heard.all_well() or (self.heard.all_started() and end.status):
             self._settle(end)
         elif not end.status:
-            # What workers say of their ranks is on its way. Whoever has answered, twice, said all that it knew then.
+            # Workers' reports may still be on the way. After two answers of each, all have arrived.
             self._ask_all(lambda: self._ask_all(self._judge))
         elif len(self._nodes) > 1:
             self._machine.after(_SETTLE, lambda: self._act(actions.FindFailedLogin()))
@@ -81,7 +81,7 @@ class RankWatch:
             self._act(actions.FindFailedLogin())
 
     def login_failed(self, reason: str) -> None:
-        """Before every rank has started, a login or a daemon that failed is the cause; else it is mpirun's own."""
+        """If a login or a daemon failed, that is the cause; else mpirun's own end is."""
         assert self._end is not None
         cause = reason or self._lost
         if cause and not self._failures:
@@ -90,7 +90,7 @@ class RankWatch:
             self._settle(self._end)
 
     def _judge(self) -> None:
-        """It ended with 0, and not every rank was heard to."""
+        """mpirun ended with 0, but not every rank is known to have."""
         assert self._end is not None
         heard, what = self.heard, "mpirun exited with 0"
         if not heard.all_started():
@@ -103,7 +103,7 @@ class RankWatch:
             self._settle(self._end)
 
     def all_well(self) -> None:
-        """Every rank has ended well. mpirun passes on their last words and ends; one that sleeps is ended."""
+        """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we end it."""
         if not self._ending:
             self._ending = True
             self._act(actions.Measure())
@@ -115,21 +115,21 @@ class RankWatch:
             self._settle(End(0, "every rank", "every rank exited with 0"))
             return
         self._passed = written
-        # Where nobody reads our output it cannot pass on anything, and may wait for that as long as a rank may.
+        # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
-        # A node that was frozen may have something to pass on.
+        # A node that was frozen may still have output to pass on.
         self._machine.after(limit, lambda: self._ask_all(lambda: self._act(actions.Measure())))
 
     def daemon(self, host: str, message: messages.Daemon) -> None:
-        """A daemon of mpirun's has ended there: killed, it takes mpirun and the other ranks with it, slowly."""
+        """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""
         if not message.status or self.heard.all_well():
-            return  # as it was told to
+            return  # mpirun told it to end
         reason = ended(f"mpirun's daemon {message.name} on {host}", message.status, message.why)
         if message.status > 128:
             self._decide(RetryError.status, reason)
         self._lost = self._lost or reason
 
     def limit(self, host: str, reason: str) -> None:
-        """A node could not start a process: before every rank has started, it was one of those that are needed."""
+        """A node could not start a process. Before all ranks have started, it was a rank or its daemon."""
         if not self.heard.all_started():
             self._decide(RetryError.status, f"{host} cannot start its ranks: {reason}")

@@ -8,7 +8,7 @@ from entrypoint.job.analysis import named, short
 from entrypoint.job.machine import Machine
 from entrypoint.model import Topology
 
-HEAR_ALL = 2.0  # seconds for the others, once one node cannot be of this job: to name all such, and to tell the rest
+HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
 
 
@@ -24,7 +24,7 @@ class RollCall:
         self.over = False
 
     def miss(self, host: str, why: str) -> None:
-        """A peer is not there, and why; "" where it is."""
+        """Note why a peer is not there; "" once it is."""
         self._missing[host] = why
         if not why:
             self._refused.pop(host, None)
@@ -35,14 +35,14 @@ class RollCall:
         return named({host: why for host, why in self._missing.items() if why and host != but})
 
     def unreached(self, host: str, event: events.Unreached, now: float) -> None:
-        """An attempt failed. Raises RefusedError once it is sure that the peer is another job's."""
+        """A login failed. Raises RefusedError once it is sure that the peer belongs to another job."""
         self._missing[host] = event.why
         self._act(actions.Missing(host, event.why))
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
         elif now - since > _SURE:
-            # With whoever else is missing, each with what was seen of it.
+            # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self.missing(but=host)) else ""
             do = "give all nodes the same secret and job name"
             raise RefusedError(f"{host} is not of this job", f"{event.why}{also}", do)
@@ -59,7 +59,7 @@ class RollCall:
         return answered == peers and self.own_name
 
     def disagree(self) -> None:
-        """Give up, with every node that cannot be of this job. Those that have answered are told by their sessions."""
+        """Raise ConfigError that names every node that disagrees. The end of their sessions tells the other nodes."""
         if self.over:
             return
         wrong = list(self._disagreed.values())

@@ -15,7 +15,7 @@ class _Round:
 
 
 class Rounds:
-    """What several nodes are asked at once. An answer counts whether it comes before or after it is awaited."""
+    """Questions that several nodes are asked at once. An answer also counts if it comes before `begin`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -43,7 +43,7 @@ class Rounds:
             self._strike(node, name)
 
     def forget(self, *, node: int | None = None, name: str | None = None) -> None:
-        """What a node has said, or all nodes to one question: it will be asked anew."""
+        """Forget a node's answers, or all answers to one question: it will be asked again."""
         self._said = {said for said in self._said if said[0] != node and said[1] != name}
 
     def is_open(self, name: str) -> bool:

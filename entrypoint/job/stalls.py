@@ -1,4 +1,4 @@
-"""Whether the job has stalled: no rank of any node has printed anything for so long."""
+"""Whether the job has stalled: no rank of any node has printed anything for a long time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 15.0  # seconds for every node to show its stacks
 
 
 class StallWatch:
-    """Asks its own node now and then; the others say with each heartbeat how long they have been idle."""
+    """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class StallWatch:
     ) -> None:
         self._machine, self._me, self._tell, self._ask_stacks, self._stop = machine, me, tell, ask_stacks, stop
         self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
-        self._idle: dict[int, float] = {}  # node -> seconds since it printed, as it said last
+        self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._warned = False
         self.over = False
 
@@ -45,7 +45,7 @@ class StallWatch:
         if node != self._me or not self._limit or self.over:
             return
         idle = min(self._idle.values())
-        if idle < self._limit / 2:  # what the nodes said is a little old, so they need not agree to the second
+        if idle < self._limit / 2:  # half: reports of nodes are a little old
             self._warned = False
         elif idle >= self._limit and not self._warned:
             self._warned = True

@@ -1,4 +1,4 @@
-"""Every node but worker-0: answers the roll call, and stays until it is released or its leader is gone."""
+"""A worker: answers the roll call, and stays until it is released or its leader is lost."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Worker:
     """A node that follows. `handle` takes what happened and when, and gives what is to be done about it."""
 
     def __init__(self, spec: JobSpec, draft: Plan, attempt: int) -> None:
-        self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's count, once it has said it
+        self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's number, once it is known
         self._topology = draft.topology
         self._me = draft.topology.me
         self._heartbeat_timeout = spec.timeouts.lease
         self._leader_name = ""  # which leader we have answered
         self._connected = False
-        self._heard = 0.0  # when the leader was, last
+        self._heard = 0.0  # when the leader last sent something
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
         self._started = False
-        self._force = False  # a second signal: nobody waits for the grace
+        self._force = False  # force stop, after a second signal: do not wait for the grace
         self._stopping = self._stopped = False
-        self._stop: Outcome | None = None  # somebody asked us to stop, be the job's result known or not
+        self._stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
         self._refused = ""  # why this node cannot be of the leader's job
         self.outcome: Outcome | None = None  # the first one decided, whatever comes later
         self._released = self._ended = False
-        self._due = 0.0  # when we meant to look whether the leader is silent
+        self._due = 0.0  # when we planned to look whether the leader is silent
         self._machine = Machine()
         self._act, self._after = self._machine.act, self._machine.after
 
@@ -54,7 +54,7 @@ class Worker:
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def may_replace(self, message: Any, now: float) -> bool:
-        """Only the same leader again, for as long as that is heard: nobody else takes a running job's node."""
+        """While the leader is there, only it may open another session: nobody else takes a running job's node."""
         self._machine.now = now
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
         return same or not self._leader_is_there()
@@ -77,7 +77,7 @@ class Worker:
         self._heard = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.host, "it has not called yet")
-        # Neither is needed to answer a call; a name that nobody knows is why none comes, so it is worth a word.
+        # An answer needs neither name, but a name without an address is often why no call comes. So look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
         self._after(limit, self._out_of_time, "roll call")
 
@@ -90,13 +90,13 @@ class Worker:
             self._miss(f"the name {event.host}", event.state)
 
     def _on_unreached(self, event: events.Unreached) -> None:
-        """Somebody's login failed. A leader that takes us for another job's leaves before it logs in."""
+        """A login to this node failed; it may be the leader with another key."""
         if not self._started:
             self._miss(self._topology.leader.host, event.why)
 
     def _out_of_time(self) -> None:
         if self._leader_is_there():
-            # A leader that has called, and is still there, gives up by itself and says why.
+            # The leader has called and is still there: it gives up by itself and says why.
             self._after(heartbeat.patience(self._heartbeat_timeout), self._out_of_time, "roll call")
             return
         limit = self._spec.timeouts.peers
@@ -122,7 +122,7 @@ class Worker:
         wrong = self._disagreement(hello)
         if wrong:
             self._tell_leader(messages.Refuse(*wrong))
-            # Once it is heard, which ends the session: what is only sent goes down with our sshd.
+            # Wait until the leader has read it and ends the session: our own end would close it too early.
             self._refused = " | ".join(wrong)
             self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, self._refused))
             return
@@ -175,7 +175,7 @@ class Worker:
         silent = now - self._heard
         if silent > patience and self.outcome is None:
             reason = f"{self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
-            self._tell_failure(Outcome(RetryError.status, reason))  # read when it wakes
+            self._tell_failure(Outcome(RetryError.status, reason))  # a frozen leader reads it when it wakes
             self._decide(RetryError.status, reason)
             return
         self._due = self._machine.now + min(
@@ -211,7 +211,7 @@ class Worker:
         outcome = Outcome(status, ended("this node", status))
         if self._started or self.attempt > 1:  # a job that has run is stopped as a whole
             self._give_up(outcome, stop=True)
-        else:  # it may come again, and the job has not started: nobody else ends
+        else:  # the job has not started, and this node may come back: nobody else ends
             self._tell_failure(outcome, stop=True)
             self._leave(outcome, stop=True)
 
@@ -219,7 +219,7 @@ class Worker:
         self._give_up(event.outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
-        """The leader decides for all; without one, or when it does not in time, this node decides for itself."""
+        """The leader decides for all. If there is none, or it does not answer in time, this node decides alone."""
         if not self._leader_is_there():
             self._leave(outcome, stop)
             return
@@ -240,7 +240,7 @@ class Worker:
     # -- end
 
     def _finish(self) -> None:
-        """The programs have their grace, also where the leader is gone; where it has let us go, they have had it."""
+        """Stop the programs, with the grace. After a release there is none: they had it."""
         grace = 0 if self._released or self._force else self._spec.timeouts.grace
         if not self._stopping:
             self._stopping = True
@@ -251,13 +251,13 @@ class Worker:
     def _end(self) -> None:
         assert self.outcome is not None
         outcome = self.outcome
-        if not self._released:  # each worker counts on from what the leader said last
+        if not self._released:  # without a leader, each worker decides alone whether to start again
             outcome = follow(outcome, self.attempt, self._spec.restarts, self._stop)
         self._ended = True
         self._machine.end(outcome)
 
     def _on_ignored(self, event: Any) -> None:
-        """Only time has passed, or what only a leader needs to know."""
+        """A worker has nothing to do for this event."""
 
 
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {

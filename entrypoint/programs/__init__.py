@@ -1,1 +1,1 @@
-"""Processes: what keeps each one, its output, its stacks, and what it leaves running."""
+"""Processes: their supervisor, output and stacks, and what they leave running."""

@@ -9,7 +9,7 @@ from entrypoint.secret import masked_words
 
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
 _NO_LOGIN = 255  # ssh's own status; any other is that of what it started
-_CANNOT_START = (126, 127)  # the daemon is not there, which is nobody's fault but the image's
+_CANNOT_START = (126, 127)  # the image lacks the daemon
 
 
 def line(run_dir: Path) -> str:
@@ -29,7 +29,7 @@ def _quoted(word: str) -> str:
 
 
 def failed_login(run_dir: Path) -> str:
-    """The login of mpirun's that failed, as the file says that its agent (mpirun/agent.sh.j2) left."""
+    """The login of mpirun's that failed, from the file that its agent (mpirun/agent.sh.j2) wrote."""
     for file in sorted(run_dir.glob("login.*")):
         host, status = file.name.removeprefix("login."), file.read_text().strip()
         if status.isdigit() and int(status) not in _CANNOT_START:

@@ -1,8 +1,8 @@
-"""Reaps the orphans that become ours: programs leave processes behind, and those that end would stay as zombies.
+"""Reaps orphans: processes that programs leave behind become our children, and would stay as zombies.
 
-Python waits for its own children by their ids, and tini sees no process that a subreaper below it has adopted. So only
-a zombie that nobody waited for between two looks is reaped here: taking one of Python's own would lose its status.
-A daemon of mpirun's is never Python's own: its end is told at once.
+Python reaps the children that it started, and tini does not see what we adopted as a subreaper. A zombie that is there
+at two looks is not one of Python's own; reaping those would lose their status.
+A daemon of mpirun's is never Python's own: its end is reported at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _DAEMONS = ("orted", "prted")  # since Open MPI 5 it is the latter
-_PATIENCE = 2.0  # seconds between two looks; Python's own are waited for within milliseconds
+_PATIENCE = 2.0  # seconds between two looks; Python reaps its own within milliseconds
 
 
 class Reaper:

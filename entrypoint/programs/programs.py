@@ -27,13 +27,13 @@ from entrypoint.programs.ranks import Ranks
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 
-_LOOK = 0.5  # seconds between two looks at what the kernel of version 1 cgroups tells nobody of
-_GONE = 10.0  # seconds for killed programs to be gone: taking much memory back takes the kernel its time
-_LAST_LOOK = 1.5  # seconds for the stacks of programs that have used up their grace, before they are killed
+_LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
+_GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
+_LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
 
 
 def last_lines(tail: Path) -> tuple[str, ...]:
-    """What a program that failed said last, as its supervisor wrote it down; nothing where it did not."""
+    """The last lines of a failed program, as its supervisor saved them; nothing if it did not."""
     try:
         text = tail.read_bytes().decode("utf-8", "replace")
     except OSError:
@@ -61,13 +61,13 @@ class Programs:
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
         self._by_ranks = draft.launch.reports == "ranks"
-        self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or what keeps them
+        self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._failed_ranks: list[End] = []  # since a program last started its ranks
         self._stopping: asyncio.Task[None] | None = None
-        self._force = asyncio.Event()  # skip the rest of the grace
+        self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
-        ourselves.show(ourselves.WAITING)  # where an attempt before had started
+        ourselves.show(ourselves.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
         self._memory, self._processes = Memory.watch(), Processes.watch()
@@ -81,9 +81,9 @@ class Programs:
         _ORDERS[type(message)](self, message)
 
     def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Launch:
-        """Settle what this node will do, and write all that it needs: a rank may be started here from now on.
+        """Settle the final plan and write its files: ranks may start here from now on.
 
-        What waits for a rank table is prepared when it is started. Raises EntrypointError.
+        A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
         self._members, self._leader_env = members, leader_env
         return self._draft.launch if self._draft.launch.needs_rank_table else self._prepare()
@@ -115,7 +115,7 @@ class Programs:
             self._prepare()
         ourselves.show(ourselves.STARTED)
         launch = self._plan.launch
-        # All of them first: one may have ended before the next is started, and is not the last.
+        # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self._running[number] = program.label or name
@@ -142,11 +142,11 @@ class Programs:
         self._background(self._wait_for(started, number))
 
     def _on_ping(self, message: messages.Ping) -> None:
-        self._ranks.read()  # what a rank said before comes before this answer
+        self._ranks.read()  # reports of ranks go before this answer
         self._tell(messages.Pong(self._idle(), message.number))
 
     def _on_signal(self, message: messages.Signal) -> None:
-        """Give the ranks of this node a signal, and not what starts them, which would end by it."""
+        """Signal the ranks of this node, but not their launcher, which would end."""
         ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
         ranks.signal(signal.Signals[message.name])
 
@@ -170,12 +170,12 @@ class Programs:
             self._ranks.read()
             self._ended(number, status, why=self._why(status))
             return
-        self._ranks.read()  # what its supervisor said of it
-        if number in self._running:  # nothing: it was killed, or could not even start
+        self._ranks.read()  # its supervisor may have reported the end
+        if number in self._running:  # no report: the supervisor was killed, or could not start
             self._on_report("end", number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """A supervisor tells of its program: a rank, wherever its launcher put it, or a program of this node's."""
+        """A supervisor reports the start or end of its program: a rank, or a program of this node."""
         tail, why = self._last_words(f"tail.{number}", event, value)
         if not self._by_ranks:
             if event == "end" and number in self._running:
@@ -186,7 +186,7 @@ class Programs:
             self._tell(messages.RankEnd(number, value, tail, why))
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
-        """A rank that a program of this node started: its failure is why the program fails, or starts all again."""
+        """A report of a rank that a program of this node started. If it failed, the program fails or restarts it."""
         if event == "start":
             self._failed_ranks.clear()
         elif value:
@@ -195,14 +195,14 @@ class Programs:
             self._failed_ranks.append(End(value, what, ended(what, value, why), tail))
 
     def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
-        """The last lines of what ended, where it failed, and why, where that is known."""
+        """The last lines of a failed program, and why it failed, if that is known."""
         tail = last_lines(self._run_dir.path / file) if event == "end" and value else ()
         return tail, self._why(value) if event == "end" else ""
 
     def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
         what = self._running.pop(number)
         end = End(status, what, reason or ended(what, status, why), tail)
-        self._program_ranks.read()  # what they told before may still lie there
+        self._program_ranks.read()  # reports may still be in the pipe
         if status:
             end = Ends(failures=[*self._failed_ranks, end]).cause() or end
         self._tell(messages.Ended(**vars(end), last=not self._running))
@@ -212,7 +212,7 @@ class Programs:
         self._tell(messages.Daemon(name, status, self._why(status)))
 
     async def _watch_limit(self) -> None:
-        """While ranks are started: a process that the kernel refuses may be one of them, and nobody would say so."""
+        """While ranks start: if the kernel refuses a process, it may be a rank, and nobody else would report it."""
         processes, ends = Processes.watch(), time.monotonic() + self._spec.timeouts.launch
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while self._stopping is None and time.monotonic() < ends:
@@ -259,14 +259,14 @@ class Programs:
     async def _stop(self, grace: float) -> None:
         """TERM to every program of this node, the whole grace (seconds) to save, then KILL; then say so.
 
-        Where ranks report themselves the launcher is not told: it has less patience than the grace.
+        If ranks report by themselves, the launcher gets no signal: it would kill them before the grace ends.
         """
         gone = None
         if self._by_ranks:
             self._ranks.terminate()
             gone = asyncio.create_task(self._ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
-            running = set(groups) - self._ranks.leaving  # what the others left, their supervisors end
+            running = set(groups) - self._ranks.leaving  # supervisors end leftovers
             below = {pid for group in running for pid in process.descendants(group)}
             for group in running:
                 process.kill_group(group, signal.SIGTERM)
@@ -284,13 +284,13 @@ class Programs:
         self._tell(messages.Stopped())
 
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:
-        """Return when the programs are gone and all that they had started: what needs the grace may be the latter."""
+        """Return when the programs and all that they started are gone: both may need the grace."""
         await self._ranks.ended()
-        # Their own process groups were told to stop; what has another one, a launcher tells, if it is one and did.
-        left = below & set(process.descendants(os.getpid()))  # orphans are ours
+        # Their own process groups got SIGTERM. Processes in other groups get it now, in case no launcher told them.
+        left = below & set(process.descendants(os.getpid()))  # orphans are our children
         process.kill(process.outside_groups(left, groups), signal.SIGTERM)
         await process.gone(left)
-        await process.gone(groups)  # they stay until the last words are passed on
+        await process.gone(groups)  # supervisors stay until all output is passed on
 
     async def _show_and_tell(self) -> None:
         await self._show_stacks()

@@ -1,8 +1,8 @@
-"""The ranks of this node, as their supervisors tell of them: who started, who ended how, who is still there.
+"""The ranks of this node, as their supervisors report them: which have started, ended, and are still there.
 
-A supervisor writes a line into a named pipe when its rank starts, when that ends, and when it has passed on the last of
-its output. One that was killed writes no line, so its process is watched too. Programs may write into
-the pipe as well: a line counts where its number can be one, and a process only where it runs below this one.
+A supervisor writes a line into a named pipe when its rank starts, when it ends, and when all of its output is passed
+on. A killed supervisor writes no line, so its process is watched too. Programs can also write into
+the pipe, so each number is checked, and a process counts only if it runs below this one.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Ranks:
         self._report = report
         self._pipe = run_dir.pipe(pipe)
         self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
-        self._brief: dict[int, int] = {}  # rank -> pid, of those whose supervisor was gone before it could be looked at
+        self._brief: dict[int, int] = {}  # rank -> pid, of those whose supervisor was gone before we looked
         self._buffer = b""
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
         asyncio.get_running_loop().add_reader(self._pipe, self.read)
 
     def read(self) -> None:
-        """Hear what lies in the pipe."""
-        for _ in range(_TAKES):  # who is gone has said all that it could, and that is in the pipe
+        """Read what is in the pipe."""
+        for _ in range(_TAKES):  # a supervisor that is gone wrote all of its lines before: they are in the pipe
             if not self._take():
                 break
         for rank, pid in list(self._brief.items()):
@@ -70,12 +70,12 @@ class Ranks:
     def _heard(self, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
         if event == "start" and known and process.has_ended(known.pid):
-            self._lose(rank)  # which was not seen yet: torch has started this rank again
+            self._lose(rank)  # its end was not noticed yet: torch has started this rank again
             known = None
         if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
             self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank, value)))
         elif event == "start" and known is None and process.is_gone(value):
-            self._brief[rank] = value  # its end is told, too, unless it was killed
+            self._brief[rank] = value  # the line of its end follows, unless it was killed
             return
         elif event == "end" and known is None and rank in self._brief:
             self._report("start", rank, self._brief.pop(rank))
@@ -90,7 +90,7 @@ class Ranks:
             self._report(event, rank, value)
 
     def _died(self, rank: int, pid: int) -> None:
-        self.read()  # its last line may still lie in the pipe
+        self.read()  # its last line may still be in the pipe
         if rank in self._ranks and self._ranks[rank].pid == pid:
             self._lose(rank)
 
@@ -113,7 +113,7 @@ class Ranks:
 
     @property
     def alive(self) -> Mapping[int, int]:
-        """Rank -> pid of what keeps it, of all that run or have left something running."""
+        """Rank -> pid of its supervisor, for ranks that run or have left something running."""
         return {number: rank.pid for number, rank in self._ranks.items() if not rank.done}
 
     @property
@@ -122,7 +122,7 @@ class Ranks:
         return {rank.pid for rank in self._ranks.values() if rank.ended}
 
     def terminate(self) -> None:
-        """SIGTERM to every rank that runs; what the others left, their supervisors end."""
+        """SIGTERM to every rank that runs; supervisors end what the other ranks left running."""
         self.signal(signal.SIGTERM)
 
     def signal(self, signum: int) -> None:
@@ -136,7 +136,7 @@ class Ranks:
             process.kill_group(pid, signal.SIGKILL)
 
     def let_go(self) -> None:
-        """Tell supervisors that stay for the sake of other ranks that they may leave."""
+        """Tell supervisors of failed ranks that they may leave now (--hold in supervisor.py)."""
         process.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
 
     async def ended(self) -> None:
@@ -155,7 +155,7 @@ class Ranks:
 
 
 def _understood(line: bytes) -> tuple[str, int, int] | None:
-    """Event, rank and value, where this can be a supervisor's line."""
+    """Event, rank and value, if this can be a supervisor's line."""
     words = line.split() if len(line) < _LINE else []
     if len(words) != 3 or words[0] not in _LARGEST or not (words[1] + words[2]).isdigit():
         return None

@@ -39,7 +39,7 @@ async def _look(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]
     title = f"pid {pid}, {words}: state {state}{f', in {kernel}' if kernel else ''}"
     if spy is None or "python" not in words.split(" ")[0]:
         return title, []
-    # It needs no leave of the program, only the kernel's (ptrace of a process of the same user).
+    # The kernel must allow it (ptrace of a process of the same user); the program need not.
     seen = await asyncio.create_subprocess_exec(
         spy, "dump", "--pid", str(pid), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

@@ -1,6 +1,6 @@
-"""What a program prints, on its way through its supervisor: never lost, never held up by another's output.
+"""A program's output on its way through the supervisor: nothing is lost, and no other output delays it.
 
-It runs in a process of each rank's, so it imports what is built in and little else.
+It runs in each rank's supervisor, so it imports little: starting must be fast.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ import time
 
 _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
-_PIECE = 4096  # bytes that a pipe takes whole, and at once where it says that it has room (PIPE_BUF)
-_MOST = 1 << 20  # bytes that are read of a stream when the program has ended; the largest pipe holds no more
+_PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+_MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
 
 
 class Stream:
-    """One of the program's two output streams on its way to ours. What ours has no room for waits here, never we."""
+    """One of the program's two output streams, and ours behind it. What ours cannot take yet waits; we never block."""
 
     def __init__(
         self, source: int, target: int, label: bytes, tail: bytearray, log: int | None, last_output: str | None
     ) -> None:
         self.source, self._label, self._tail, self._log = source, label, tail, log
-        self._last_output = last_output  # file whose number tells when there was output
-        self._place = 20 + target  # of what is noted there of our last line
-        self._ended = True  # with a line end
+        self._last_output = last_output  # file for the time of the last output
+        self._place = 20 + target  # where that file says whether our last line has ended
+        self._ended = True  # whether the last output ended its line
         self._rest = b""  # a line that has not ended yet
         self.open = True
-        self.waiting: list[bytes] = []  # each is written at once where that is possible
+        self.waiting: list[bytes] = []  # each piece is written in one call if possible
         own = _own(target)
         self.target, self._blocks = (target, True) if own < 0 else (own, False)
         os.set_blocking(source, False)
 
-    took = 0.0  # when any of them last had something, by time.monotonic()
-    spoke = 0.0  # when any of them last told the entrypoint that there was output, by time.monotonic()
+    took = 0.0  # when any stream last had output, by time.monotonic()
+    spoke = 0.0  # when any stream last noted that in the file, by time.monotonic()
 
     def read(self) -> int:
-        """Take what is there; how much that was."""
+        """Take what is there; returns how many bytes."""
         try:
             data = os.read(self.source, _CHUNK)
         except BlockingIOError:
@@ -62,7 +62,7 @@ class Stream:
         return len(data)
 
     def _label_lines(self, data: bytes) -> None:
-        """Whole lines in writes that nothing can come between; one that is too long for that comes in several lines."""
+        """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
         room = _PIECE - len(self._label) - 2
         lines = (self._rest + data).splitlines(keepends=True)  # a progress bar's lines end in a carriage return
         rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
@@ -96,32 +96,32 @@ class Stream:
                 return  # until it has room again
 
     def _note_end(self, ended: bool) -> None:
-        """Note whether the last thing that was passed on ended its line, for our words (speaker.py): first of both
-        streams, then of stderr."""
+        """Note whether the last output ended its line, so that our messages start a new one (speaker.py): a byte for
+        both streams, then one for stderr."""
         if self._last_output and not (ended and self._ended):
             _note(self._last_output, (b"\n" if ended else b".") * (self._place - 20), 21)
         self._ended = ended
 
     def take_rest(self) -> None:
-        """Take all that is there now; what the program left running may hold the stream open, and go on."""
+        """Take all that is there now; processes that the program left running may go on printing."""
         taken = 0
         while self.open and taken < _MOST and (read := self.read()):
             taken += read
 
     def close(self) -> None:
-        """Take what is left without a line end."""
+        """Pass on the last line, which has no end."""
         if self._rest:
             self._label_lines(b"")
             self.write()
 
 
 def _own(target: int) -> int:
-    """Our own way to a pipe or terminal, which does not block for that of others; -1 where there can't be one."""
+    """A file descriptor of our own for a pipe or terminal, non-blocking for us alone; -1 if there can be none."""
     if os.stat(target).st_mode & 0o170000 == 0o010000 or os.isatty(target):
         try:
             return os.open(f"/proc/self/fd/{target}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            pass  # it is another user's, as a container's may be
+            pass  # it may belong to another user
     return -1
 
 

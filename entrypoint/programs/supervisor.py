@@ -1,4 +1,4 @@
-"""Keeps one program: gives it its environment, passes on what it prints, remembers the last of it, tells how it ended.
+"""Supervises one program: sets its environment, passes on its output, saves the last lines, reports its end.
 
 Run as a file, alone and isolated, for each rank and each program of a node: `python supervisor.py OPTIONS -- PROGRAM`
 
@@ -6,13 +6,13 @@ Run as a file, alone and isolated, for each rank and each program of a node: `py
     --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
     --pipe     that pipe's name; `ranks` where not given
     --number   by this number, which is a rank's own where it has one; 0 where not given
-    --linger   what the program leaves running may end by itself first; then it gets SIGTERM, so many seconds, SIGKILL;
-               apart: end, and have another process pass on what that prints; ending it is somebody else's
-    --hold     yes: where the program failed, stay until the entrypoint sends SIGURG, and end with 0: from the first
-               failure on, mpirun's daemon reads nothing that the other ranks print
-    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte, and on no command line
-    --each     NAME=VARIABLE,...: for the program, after that: what is in VARIABLE, where there is no NAME
-    --colons   escaped: a word of the program that is a colon came with a backslash, since mpirun would have taken it
+    --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
+               apart: end at once; another process passes on its output, and somebody else must end it
+    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: mpirun's daemon
+               stops reading all ranks' output once one has failed
+    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
+    --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
+    --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
     --last-output  file to write the time into when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
@@ -29,34 +29,34 @@ import select
 import sys
 import time
 
-if __name__ == "__main__":  # alone and isolated, Python finds nothing of ours
+if __name__ == "__main__":  # an isolated Python does not find our package
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.host.python import python_set_locale, script
 from entrypoint.programs.stream import Stream, write_all
 
-if False:  # for type checkers alone: it takes long to import
+if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Iterable
 
-_BY_ITSELF = 0.5  # seconds without output for what the program leaves to end by itself, as `tee` does with its input
-_STUCK = 5.0  # seconds after a failure in which nobody takes any output: then it is dropped
+_BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
+_STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
-_ENXIO, _EAGAIN = 6, 11  # nobody reads a pipe; a limit on processes
+_ENXIO, _EAGAIN = 6, 11  # no reader at a pipe; limit on processes reached
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
 )  # fmt: skip
 
-# What our sshd, ssh and the shells on the way set; a rank of the node that mpirun runs on would have none of it.
+# What sshd, ssh and the login shell set; ranks on mpirun's own node do not have these, so no rank should.
 _OF_LOGINS = (
     "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
 
 
 class Pipe:
-    """The way to the entrypoint, whose death is an error on it, since nobody else reads it."""
+    """The pipe to the entrypoint. Only that reads it, so an error on the pipe means that the entrypoint is dead."""
 
     def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
         self.fd, self._rank = -1, rank  # -1 where nobody is told
@@ -68,13 +68,13 @@ class Pipe:
                 os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
 
     def tell(self, event: str, value: int) -> None:
-        """One line, which also ends what others may have written there."""
+        """Write one line. It begins with a line end, in case others have written half a line."""
         if self.fd < 0:
             return
         line = f"\n{event} {self._rank} {value}\n".encode()
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
-        for _ in range(20):  # somebody fills it: 5 seconds at most
+        for _ in range(20):  # 5 seconds at most, if the pipe is full
             try:
                 os.write(self.fd, line)
                 return
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> int:
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
-    # A signal that comes before the program is there waits for it: it must not end this process without a word.
+    # Hold signals until the program has started: one must not end this process without a report.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
     pipe.tell("start", os.getpid())
     tail, supervised = bytearray(), None
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, pipe.fd, mask)
         status = supervised.end()
-    except OSError as error:  # no file that we need, no process, no memory: it must not look like a kill
+    except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
         status = _RETRY if error.errno == _EAGAIN else status
         text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
@@ -131,7 +131,7 @@ def main(argv: list[str]) -> int:
 
 
 def _load(file: str, each: str) -> None:
-    """This node's own environment; what mpirun's -x set by value (`ENTRYPOINT_KEEP` names it) stays."""
+    """This node's own environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay."""
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
     for own in _OF_LOGINS:
         if own not in keep:
@@ -185,31 +185,31 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: i
 
 
 def _pair(target: int) -> tuple[int, int]:
-    """Our end and the program's of a stream to `target`: a terminal where that is one, since programs print lines there
-    and blocks elsewhere. Open MPI gives its ranks one."""
+    """Our end and the program's end of a stream: a terminal if `target` is one, as under Open MPI, since programs
+    flush each line only on a terminal."""
     if not os.isatty(target):
         return os.pipe2(os.O_CLOEXEC)
     import termios
 
     ours, theirs = os.openpty()
     settings = termios.tcgetattr(theirs)
-    settings[1] &= ~termios.OPOST  # what is printed comes out as it is
+    settings[1] &= ~termios.OPOST  # pass output on unchanged
     settings[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
     termios.tcsetattr(theirs, termios.TCSANOW, settings)
     return ours, theirs
 
 
 class Supervised:
-    """A program that runs, and what it leaves running."""
+    """A running program, and the processes that it leaves behind."""
 
     def __init__(self, child: int, streams: list[Stream], pipe: int, woken: int) -> None:
         self._child, self._streams, self._pipe, self._woken = child, streams, pipe, woken
         self._status: int | None = None
-        self._alone = False  # nothing is left below this process
+        self._alone = False  # whether no process is left below this one
         self._let_go = False
 
     def _step(self, limit: float | None = None) -> None:
-        """Wait until something happens, or for the time `limit`, and deal with it."""
+        """Wait until something happens, or until the time `limit`, and handle it."""
         by_fd: dict[int, Callable[[], object]] = {}
         poll = select.poll()
         for stream in self._streams:
@@ -244,8 +244,8 @@ class Supervised:
                 self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
 
     def end(self) -> int:
-        """The program's status, once it has ended and all that it printed is taken."""
-        self._reap()  # its end may have come before its signal could be heard
+        """The program's status, once it has ended and all of its output is read."""
+        self._reap()  # it may have ended before we watched for its signal
         while self._status is None:
             self._step()
         for stream in self._streams:
@@ -253,14 +253,14 @@ class Supervised:
         return self._status
 
     def linger(self, grace: float) -> None:
-        """Stay for what the program left running, and end it where it stays too long."""
+        """Wait for what the program left running, and end it if it stays too long."""
         limit, last, signals = time.monotonic() + _BY_ITSELF, time.monotonic() + grace, [_TERM, _KILL]
         while not self._alone or self.passes_on():
             if signals[1:]:
                 limit = max(limit, min(Stream.took + _BY_ITSELF, last))
             if time.monotonic() >= limit:
                 if self._alone or not signals:
-                    break  # who holds the stream now is nothing of this program's
+                    break  # no process of this program holds the stream
                 _end_all(_below(os.getpid()), signals[0])
                 limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
             self._step(limit)
@@ -268,7 +268,7 @@ class Supervised:
             stream.take_rest()
 
     def flush(self, patience: float | None) -> None:
-        """Pass on what is left; give up where nobody takes any of it for `patience` seconds."""
+        """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds."""
         left, limit = -1, 0.0
         for stream in self._streams:
             stream.open = False
@@ -285,20 +285,20 @@ class Supervised:
         return any(stream.open for stream in self._streams)
 
     def pass_on(self) -> None:
-        """Stay until it can no more."""
+        """Pass output on until nobody is left to print."""
         while self.passes_on():
             self._step()
         self.flush(None)
 
     def hold(self) -> None:
-        """Stay until the entrypoint has no more need of the other ranks."""
+        """Stay until the entrypoint says that the other ranks have ended."""
         while not self._let_go:
             self._step()
 
 
 def _die(child: int) -> None:
-    """The entrypoint was killed: nothing of this rank outlives it, nor what has a session of its own, as torchrun's
-    ranks have, nor mpirun's daemon, which nobody here could end any more."""
+    """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
+    mpirun's daemon, since nobody else here could end it."""
     _end_all((*_daemon(os.getppid()), *_below(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
@@ -344,7 +344,7 @@ def _below(pid: int) -> list[int]:
 def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[..., int], mask: set[int]) -> None:
     status = 126
     try:
-        prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)  # whoever kills this process can't leave the program behind
+        prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)  # the program ends if the supervisor is killed
         for fd, pipe in fds.items():
             os.dup2(pipe, fd)
         for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
@@ -353,7 +353,7 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[.
         if cwd:
             os.chdir(cwd)
         if (file := script(program)) and not os.access(file, os.R_OK):
-            # Python would end with 2, as for a wrong option of its own.
+            # Python would exit with 2, as for a wrong option.
             kind = 13 if os.path.exists(file) else 2
             raise OSError(kind, os.strerror(kind), file)
         os.execvp(program[0], program)
@@ -370,5 +370,5 @@ def _nothing(signum: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    # Ends at once: taking a Python apart costs each rank milliseconds for nothing.
+    # Exit at once: Python's cleanup would cost each rank milliseconds for nothing.
     os._exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Messages as bytes: one JSON object a line, `kind` first. What arrives is checked here, on both sides.
 
-Kinds, types and ranges are those of job/messages.py; here are sizes and rates. What is not in that table is refused or
-left out. No clock runs here.
+Kinds, types and ranges are those of job/messages.py; here are limits on sizes and rates. Unknown kinds are
+refused, unknown fields are ignored. No clock runs here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Kinds = Mapping[str, "tuple[type, Mapping[str, Check]]"]
 
 # Bytes in one line. To a worker, the spec's env travels in one; to the leader, the last lines of a rank do.
 TO_WORKER, TO_LEADER = 64 * 1024 * 1024, 1024 * 1024
-_BURST, _RATE = 128 * 1024 * 1024, 1024 * 1024  # bytes that a peer may say at once, and each second after that
+_BURST, _RATE = 128 * 1024 * 1024, 1024 * 1024  # bytes that a peer may send at once, and each second after that
 _MESSAGE = 1000  # bytes that each message counts for beside its own, since each one costs time
 _WORDS = 256 * 1024  # bytes that a login shell may print before its node's first message
 
@@ -36,7 +36,7 @@ _NAMES = {message: kind for kinds in (BY_WORKER, BY_LEADER) for kind, (message, 
 
 
 class _Words(Invalid):
-    """It is not even meant as one."""
+    """Text that is not meant as a message."""
 
 
 def pack(message: Any) -> bytes:
@@ -49,7 +49,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
 
     Where `toolkit` is given, nothing else is taken from a hello of another version. Raises Invalid.
     """
-    shown = _not_shown if "hello" in kinds else _quoted  # a leader's words may hold secrets
+    shown = _not_shown if "hello" in kinds else _quoted  # a leader's message may hold secrets
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
@@ -79,7 +79,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
 
 
 class Intake:
-    """Bytes of one peer in, checked messages out; it may neither say too much nor never end a line."""
+    """Bytes of one peer in, checked messages out. Too many bytes, or too long a line, is Invalid."""
 
     def __init__(self, kinds: Kinds, limit: int, now: float, toolkit: str = "") -> None:
         self._kinds, self._limit, self._toolkit = kinds, limit, toolkit
@@ -88,9 +88,9 @@ class Intake:
         self._words: int | None = _WORDS  # what is left of it; None once there was a message
 
     def feed(self, data: bytes, now: float) -> list[Any]:
-        """The messages that these bytes, heard at `now` (seconds, on a clock that is not set), complete.
+        """The messages that are complete with these bytes, received at `now` (seconds, monotonic).
 
-        Words before the first message are of the login shell's own files, and left out. Raises Invalid.
+        Text before the first message comes from the login shell's own files and is ignored. Raises Invalid.
         """
         searched = len(self._buffer)
         self._buffer += data
@@ -110,7 +110,7 @@ class Intake:
             raise Invalid(f"a line of more than {limit} bytes")
 
     def count(self, cost: int, now: float) -> None:
-        """Have so many bytes count, too. Raises Invalid when they are too many."""
+        """Count so many bytes against the rate. Raises Invalid when they are too many."""
         self._left = min(_BURST, self._left + _RATE * (now - self._since)) - cost
         self._since = now
         if self._left < 0:

@@ -18,8 +18,8 @@ from entrypoint.session import codec, relay
 
 
 class Endpoint:
-    """Takes one session at a time. A leader that comes again has lost the one before; whether another may take its
-    place, `may_replace` says of its first message."""
+    """Takes one session at a time. `may_replace` decides by a new session's first message whether it replaces the
+    present one: a leader that comes back has lost its session."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Endpoint:
         self._server: asyncio.Server | None = None
 
     async def open(self, run_dir: RunDir) -> None:
-        """Listen, and write the command that sshd's sessions run to get here."""
+        """Listen, and write the script that connects a session of sshd with this socket."""
         socket = run_dir.path / "attend.sock"
         socket.unlink(missing_ok=True)
         with explained(socket):
@@ -44,7 +44,7 @@ class Endpoint:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
         why, taken = "its session ended", False
-        # Cancelled is how asyncio ends it with the loop, and would be reported as a fault.
+        # asyncio cancels this when the loop ends; that is no error.
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 async for data in _all_data(reader, writer):
@@ -64,7 +64,7 @@ class Endpoint:
         writer.close()
 
     def _take(self, writer: asyncio.StreamWriter, first: Any) -> bool:
-        """Whether this session is ours from now on."""
+        """Whether this session is accepted."""
         if self._writer is not None:
             if not self._may_replace(first):
                 return False
@@ -73,7 +73,7 @@ class Endpoint:
         return True
 
     def send(self, message: Any) -> None:
-        """Say something to the leader; without a session there is nobody to tell."""
+        """Send a message to the leader; without a session it is dropped."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.write(codec.pack(message))
@@ -90,7 +90,7 @@ class Endpoint:
 
 
 async def _all_data(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """What the leader has sent, to the last byte: where a write fails, asyncio drops what is not read yet."""
+    """All that the leader has sent: after a failed write asyncio would drop what is not read yet."""
     with writer.get_extra_info("socket").dup() as spare:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):

@@ -1,4 +1,4 @@
-"""The endpoint's end of an ssh session: bytes between standard streams and this node's entrypoint, both ways.
+"""The relay from an ssh session to the control endpoint: standard streams to its socket, and back.
 
 Run as a file, alone and isolated, so that it starts in milliseconds on a node that is busy starting.
 """

@@ -1,4 +1,4 @@
-"""Names to addresses: the system's own resolver, both families, never in the event loop's way."""
+"""Names to addresses: the system's own resolver, both families, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def addresses(host: str, port: int | None) -> list[Address]:
 def pause(begun: float, peers: int = 1) -> float:
     """Seconds until the next attempt, when the wait began at `begun` (time.monotonic()) for so many peers.
 
-    A fiftieth of the time waited: what comes late is found late by two per cent, and a long wait costs little.
+    A fiftieth of the time waited so far, so that a long wait costs little and adds at most two per cent.
     """
     return min(1.0, max(0.02, (time.monotonic() - begun) / 50) * max(1.0, peers / 64))
 
 
 async def resolve(host: str, port: int | None, update: Callable[[str], None], peers: int = 1) -> list[Address]:
-    """The host's addresses once it has some; `update` hears why it has none yet.
+    """The host's addresses once it has some; `update` is told why it has none yet.
 
     An engine's name server passes a name it does not know yet on to a server that may never answer, so a question that
     takes long is asked again beside the first: a container that has started meanwhile is found at once.
@@ -53,7 +53,7 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     async def ask() -> list[Address]:
         try:
             return await in_thread(lambda: addresses(host, port))
-        except LookupError:  # an answer, too; of several that come at one time only one is looked at
+        except LookupError:  # also an answer: there is no address yet
             return []
         except (RuntimeError, OSError) as error:  # no more threads or files; later there may be
             wrong.append(str(error))
@@ -77,7 +77,7 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """The work's result, from a thread that nobody has to wait for at the end: a name server may never answer."""
+    """The work's result, from a daemon thread: a name server may never answer, and our end must not wait for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

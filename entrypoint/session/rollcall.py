@@ -1,6 +1,6 @@
 """The leader's side of the roll call: one long-lived, authenticated ssh session to every worker.
 
-The session is the readiness check (the login mpirun will use: name, port, key and host key all proven), the exchange of
+The session is the readiness check (it proves name, port, key and host key for mpirun's own login), the exchange of
 facts, the heartbeat and the release. Sessions are opened in parallel, each tried again until the deadline.
 """
 
@@ -30,7 +30,7 @@ from entrypoint.session.resolve import Address, in_thread, pause, resolve
 from entrypoint.session.session import WORDS, Session
 
 _TRY = 5.0  # seconds for one step of one attempt
-_ATTEMPT = 15.0  # seconds for all its steps: a peer that freezes between two may be replaced by one that answers
+_ATTEMPT = 15.0  # seconds for all steps of one attempt: a peer that freezes may come back elsewhere
 _HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
 
 # paramiko logs what we already report, with tracebacks.
@@ -42,7 +42,7 @@ class Unready(Exception):
 
     def __init__(self, reason: str, refused: bool = False) -> None:
         super().__init__(reason)
-        self.refused = refused  # it is there, but is not, or does not take us for, this job's
+        self.refused = refused  # the peer answered, but one side does not accept the other's key
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Attempt:
     over: bool = False
 
     def end(self) -> None:
-        """Have every wait in it end, from outside: nothing comes or goes any more."""
+        """End every wait of this attempt: shut its connection down."""
         self.over = True
         if self.connection is not None:
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class _Attempt:
 
 
 class RollCall:
-    """Calls the workers that it is told to call, and keeps their sessions. What it sees is told as events."""
+    """Calls workers and keeps their sessions. What happens is reported as events."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class RollCall:
         self._question, self._tell, self._say, self._background = question, tell, say, background
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._begun: dict[int, float] = {}  # node -> when it was called first, or has answered last
+        self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
         self._sessions: dict[int, Session] = {}
 
     def call(self, node: Node) -> None:
@@ -131,12 +131,12 @@ class RollCall:
             self._tell(events.Unreached(node.rank, why))
 
     async def _pause(self, node: Node) -> None:
-        """A peer's coming up sends no event over the network; it can only be asked again."""
+        """No event tells when a peer has started; it can only be asked again."""
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await asyncio.wait({never}, timeout=pause(self._begun[node.rank], len(self._nodes)))
 
     async def _login(self, node: Node, found: list[Address]) -> Session:
-        """One attempt, within its deadline. Whatever goes wrong in it is an attempt that failed, by name."""
+        """One attempt, within its deadline. Raises Unready or ConfigError that says what failed."""
         attempt = _Attempt()
         session = None
         work = asyncio.ensure_future(in_thread(partial(self._attempt, attempt, node, found)))
@@ -149,7 +149,7 @@ class RollCall:
         finally:
             if session is None:
                 work.cancel()
-                attempt.end()  # what nobody waits for must not come to be a session
+                attempt.end()  # nobody would close a session that opens later
 
     def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
         """One login, in a thread of its own: connect, prove both keys, start the endpoint, ask."""
@@ -228,7 +228,7 @@ def _known(text: str) -> paramiko.HostKeys:
 def _first_answer(
     channel: paramiko.Channel, intake: codec.Intake, address: str
 ) -> tuple[messages.Facts | messages.Refuse, list[Any]]:
-    """The answer to our question, and what has come after it."""
+    """The answer to our question, and the messages after it."""
     while True:
         data = channel.recv(65536)
         if not data:
@@ -269,7 +269,7 @@ def _explained(error: BaseException, address: str) -> BaseException:
     if isinstance(error, (Unready, ConfigError)):
         return error
     words = one_line(str(error) or type(error).__name__)
-    # paramiko calls a login that took too long, or was cut off, one that failed; only this one is sshd's own word.
+    # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd refused the key.
     if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
         return Unready(f"our key is refused by {address}", refused=True)
     if isinstance(error, Invalid):

@@ -1,4 +1,4 @@
-"""The leader's end of one worker's ssh session: messages both ways, bounded, and never in the event loop's way."""
+"""The leader's end of one worker's ssh session: messages both ways, bounded, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 
-WORDS = 1000  # characters of what a session's stderr says, which are shown
-_TURN = 256 * 1024  # bytes read of one session before the others, and signals, have their turn
+WORDS = 1000  # characters of a session's stderr that are shown
+_TURN = 256 * 1024  # bytes read of one session before other sessions and signals have their turn
 
 
 class Session:
-    """One worker that answered. What arrives of it is told as events, its end as well."""
+    """The session of one worker that answered. Its messages and its end are reported as events."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class Session:
         self.local = local  # this node's address in it
         self._client, self._channel, self._intake, self._early = client, channel, intake, early
         self._fd = channel.fileno()
-        self._shown = False  # what its stderr said
+        self._shown = False  # whether its stderr was shown
         self._listens = self._closed = False
 
     def listen(self, tell: Callable[[Any], None], say: Say) -> None:
-        """Begin to pass on what the worker says. Call it in the event loop."""
+        """Begin to report the worker's messages. Call it in the event loop."""
         self._tell, self._say = tell, say
-        self._channel.settimeout(0.0)  # a peer that takes nothing must not hold up the others
+        self._channel.settimeout(0.0)  # a peer that reads nothing must not block the others
         self._listens = True
         asyncio.get_running_loop().add_reader(self._fd, self._read)
         for message in self._early:
@@ -61,7 +61,7 @@ class Session:
             self.close()
 
     def _take(self) -> int:
-        """Pass on some of what has arrived; returns its bytes. Ends the session where it is no message."""
+        """Report some of what has arrived; returns how many bytes. Ends the session if they are not valid."""
         try:
             size = self._take_words()
             if not self._channel.recv_ready():
@@ -81,7 +81,7 @@ class Session:
         return size + len(data)
 
     def _take_words(self) -> int:
-        """What a session says beside its messages, such as a shell's warning: read, and shown once."""
+        """Read the session's stderr, such as a shell's warning, and show it once."""
         if not self._channel.recv_stderr_ready():
             return 0
         data = self._channel.recv_stderr(65536)
@@ -93,7 +93,7 @@ class Session:
         return len(data)
 
     def send(self, message: Any) -> None:
-        """Say something to the worker; a session that is gone is found by its end, not here."""
+        """Send a message to the worker. The end of a session is noticed in `_read`, not here."""
         try:
             self._channel.sendall(codec.pack(message))
         except TimeoutError:
