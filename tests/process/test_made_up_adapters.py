@@ -90,7 +90,8 @@ def test_a_deploy_target_is_one_file_and_one_folder_of_cases(copy: Copy) -> None
     before = copy.python(*words)
     assert (before.returncode, before.stdout) == (64, "")
     assert "invalid choice: 'acme'" in before.stderr
-    add(copy, "Add a deploy target", names, "tests/unit/test_deploy.py", "tests/process/test_deploy.py")
+    words_arrive = "tests/security/test_injection.py::test_a_deployed_file_says_what_was_given[acme]"
+    add(copy, "Add a deploy target", names, "tests/unit/test_deploy.py", "tests/process/test_deploy.py", words_arrive)
     done = copy.python(*words, "--resource", "lumen.example/card=8", "--", "prog")
     assert done.returncode == 0, done.stderr
     task = {

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entrypoint import plan as planning
+from entrypoint import registry
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
@@ -148,7 +149,7 @@ def test_a_rendered_script_says_again_what_was_given(folder: Path, words: list[s
 @given(words=st.lists(hostile.filter(str.isprintable), min_size=1, max_size=6))
 @example(words=[word for word in NASTY if word.isprintable()])
 @settings(SLOW, max_examples=2 * MANY)
-@pytest.mark.parametrize("target", ["compose", "kubernetes"])
+@pytest.mark.parametrize("target", registry.names("deploy"))
 def test_a_deployed_file_says_what_was_given(folder: Path, target: str, words: list[str]) -> None:
     """`deploy` with a hostile command: what reads the file has each word as it was given."""
     (folder / "job.yaml").write_text("name: job\nhosts: [job-0, job-1]\n")
