@@ -54,10 +54,11 @@ class Worker:
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def may_replace(self, message: Any, now: float) -> bool:
-        """While the leader is there, only it may open another session: nobody else takes a running job's node."""
+        """Before the start, the same leader, or any where that one is gone. Nobody takes a running job's node: it must
+        first end, with what it runs."""
         self._machine.now = now
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
-        return same or not self._leader_is_there()
+        return not self._started and (same or not self._leader_is_there())
 
     def _tell_leader(self, message: Any) -> None:
         self._act(actions.Send(_LEADER, message))

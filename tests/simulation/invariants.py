@@ -59,7 +59,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     wrong = []
     if leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
         wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
-    if schedule.status and not schedule.faults and leader.boots > 1:
+    if schedule.status and not schedule.faults and not schedule.mpirun and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
@@ -108,7 +108,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if fault.kind in ("kill", "reboot") and not fault.node:
         return wrong  # another one has started in its place, and waits for the others
     soon = fault.at + fault.seconds + GRACE + _PATIENCE + _MARGIN
-    if fault.kind == "twice":
+    if fault.kind == "twice" and world.signals[fault.node] > 1:  # else it had left after the first
         soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
     if fault.kind not in ("freeze", "user", "stranger", "daemon") and ended > soon:
         wrong.append(f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by {soon:.1f} s")

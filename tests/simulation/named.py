@@ -53,6 +53,9 @@ NAMED = {
     "15h: worker-0's machine is replaced while the roll call waits": Named(
         _job(3, Fault(5, "reboot", 0, seconds=1.0), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
     ),
+    "15l: worker-0's machine is replaced while the job runs": Named(
+        _job(2, Fault(4.05, "reboot", 0, seconds=1.0), launcher="torchrun", duration=20.0), (69, 75), by=60
+    ),
     "15i: a node stands still while a good job ends": Named(
         _job(2, Fault(10.75, "freeze", 1, seconds=4.0)), (0, 0), by=20
     ),
