@@ -182,6 +182,8 @@ class Programs:
                 self._ended(number, value, why=why, tail=tail)
         elif event == "start":
             self._tell(messages.RankStart(number, value))
+            if self._stopping is not None:  # mpirun is not told to stop: a rank may start later than that
+                process.kill_group(value, signal.SIGTERM)
         else:
             self._tell(messages.RankEnd(number, value, tail, why))
 

@@ -140,7 +140,7 @@ PROGRAM = """
 import hashlib, os, pathlib, sys
 names = [*sys.argv[1:]]
 sums = {name: hashlib.sha256(os.environ.get(name, "").encode()).hexdigest() for name in names}
-print("RANK", *(f"{name}={sums[name]}" for name in names), flush=True)
+print(" ".join(["RANK", *(f"{name}={sums[name]}" for name in names)]) + "\\n", end="", flush=True)  # in one write
 pathlib.Path(os.environ["FOLDER"], "up-" + os.environ["OMPI_COMM_WORLD_RANK"]).touch()
 while not pathlib.Path(os.environ["FOLDER"], "go").exists(): pass
 """
