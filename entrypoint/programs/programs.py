@@ -63,7 +63,7 @@ class Programs:
         self._by_ranks = draft.launch.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
-        self._failed_ranks: list[End] = []  # since a program last started its ranks
+        self._failed_ranks: dict[int, End] = {}  # of programs' ranks, until the same rank starts again
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
@@ -190,11 +190,11 @@ class Programs:
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """A report of a rank that a program of this node started. If it failed, the program fails or restarts it."""
         if event == "start":
-            self._failed_ranks.clear()
+            self._failed_ranks.pop(rank, None)
         elif value:
             what = f"rank {rank}"
             tail, why = self._last_words(f"tail.{OF_PROGRAM}.{rank}", event, value)
-            self._failed_ranks.append(End(value, what, ended(what, value, why), tail))
+            self._failed_ranks[rank] = End(value, what, ended(what, value, why), tail)
 
     def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
         """The last lines of a failed program, and why it failed, if that is known."""
@@ -206,7 +206,7 @@ class Programs:
         end = End(status, what, reason or ended(what, status, why), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
-            end = Ends(failures=[*self._failed_ranks, end]).cause() or end
+            end = Ends(failures=[*self._failed_ranks.values(), end]).cause() or end
         self._tell(messages.Ended(**vars(end), last=not self._running))
 
     def _daemon_ended(self, name: str, wait: int) -> None:
