@@ -48,7 +48,7 @@ class Ending:
             return
         grace = self._spec.timeouts.grace
         self._tell_all(messages.Stop(0 if self._force else grace))
-        self._await("stopped", grace + KILL_MARGIN, self._let_go)
+        self._rounds.begin("stopped", grace + KILL_MARGIN, self._let_go)
 
     def force(self) -> None:
         """Force stop: wait neither for the grace nor for silent nodes."""
@@ -59,9 +59,6 @@ class Ending:
             self._tell_all(messages.Stop(0))
         if self._late:
             self._rounds.end("leaving")
-
-    def _await(self, name: str, seconds: float, then: Callable[[], None]) -> None:
-        self._rounds.begin(name, [self._topology.me, *self._peers.alive()], seconds, then)
 
     def _let_go(self) -> None:
         # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes nothing on.
@@ -84,7 +81,7 @@ class Ending:
         for node in self._peers:
             self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
         # Wait for the answer: a message that was only sent is lost if its connection ends.
-        self._await("leaving", KILL_MARGIN, self._await_the_silent)
+        self._rounds.begin("leaving", KILL_MARGIN, self._await_the_silent)
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
@@ -96,7 +93,7 @@ class Ending:
         limit = heartbeat.patience(self._spec.timeouts.lease)
         self._machine.say(f"the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
         self._late = True
-        self._await("leaving", limit, self._end)
+        self._rounds.begin("leaving", limit, self._end)
 
     def leave(self, outcome: Outcome) -> None:
         """Only this node ends; the others wait for it to come back."""

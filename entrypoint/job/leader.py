@@ -35,7 +35,7 @@ class Leader:
         self._machine = machine = Machine()
         self._act, self._say, self._after = machine.act, machine.say, machine.after
         self._peers = Peers(self._heartbeat_timeout, draft.topology.this.host)
-        self._rounds = Rounds(machine)
+        self._rounds = Rounds(machine, self._me, self._peers)
         self._roll_call = RollCall(machine)
         self._ends = Ends()
         self._ranks = RankWatch(
@@ -227,15 +227,11 @@ class Leader:
 
     # -- rounds: all members are asked something
 
-    def _await_all(self, name: str, seconds: float, then: Callable[[], None]) -> None:
-        """Have `then` called once every member has said so or is lost, or after that time."""
-        self._rounds.begin(name, [self._me, *self._peers.alive()], seconds, then)
-
     def _ask_all(self, then: Callable[[], None]) -> None:
         """Have `then` called when every node has reported all that it knows by now; silent ones are lost before."""
         self._questions += 1
         self._tell_all(messages.Ping(self._questions))
-        self._await_all(f"pong {self._questions}", 2 * self._heartbeat_timeout, then)
+        self._rounds.begin(f"pong {self._questions}", 2 * self._heartbeat_timeout, then)
 
     # -- what members say
 
@@ -307,7 +303,7 @@ class Leader:
     def _ask_stacks(self, seconds: float, then: Callable[[], None]) -> None:
         self._rounds.forget(name="shown")
         self._tell_all(messages.Stacks())
-        self._await_all("shown", seconds, then)
+        self._rounds.begin("shown", seconds, then)
 
     def _stalled(self, reason: str) -> None:
         self._decide(RetryError.status, f"the job stalled: {reason}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from entrypoint.job.machine import Machine
+from entrypoint.job.peers import Peers
 
 
 @dataclass
@@ -15,16 +16,16 @@ class _Round:
 
 
 class Rounds:
-    """Questions that several nodes are asked at once. An answer also counts if it comes before `begin`."""
+    """Questions to this node and all its peers. An answer also counts if it comes before `begin`."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, me: int, peers: Peers) -> None:
+        self._machine, self._me, self._peers = machine, me, peers
         self._open: dict[str, _Round] = {}
         self._said: set[tuple[int, str]] = set()
 
-    def begin(self, name: str, nodes: Iterable[int], seconds: float, then: Callable[[], None]) -> None:
-        """Have `then` called once each of these nodes has answered or is lost, or after that time."""
-        waiting = {node for node in nodes if (node, name) not in self._said}
+    def begin(self, name: str, seconds: float, then: Callable[[], None]) -> None:
+        """Have `then` called once every node has answered or is lost, or after that time."""
+        waiting = {node for node in (self._me, *self._peers.alive()) if (node, name) not in self._said}
         self._open[name] = _Round(waiting, then)
         self._machine.after(seconds if waiting else 0, lambda: self.end(name), name)
 

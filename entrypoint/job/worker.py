@@ -213,26 +213,25 @@ class Worker:
         if self._started or self.attempt > 1:  # a job that has run is stopped as a whole
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
+            self._stop = self._stop or outcome
             self._tell_failure(outcome, stop=True)
-            self._leave(outcome, stop=True)
+            self._leave(outcome)
 
     def _on_faulted(self, event: events.Faulted) -> None:
         self._give_up(event.outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all. If there is none, or it does not answer in time, this node decides alone."""
-        if not self._leader_is_there():
-            self._leave(outcome, stop)
-            return
         if stop:
             self._stop = self._stop or outcome
+        if not self._leader_is_there():
+            self._leave(outcome)
+            return
         self._tell_failure(outcome, stop)
         patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
-        self._after(patience, lambda: self._leave(outcome, stop))
+        self._after(patience, lambda: self._leave(outcome))
 
-    def _leave(self, outcome: Outcome, stop: bool) -> None:
-        if stop:
-            self._stop = self._stop or outcome
+    def _leave(self, outcome: Outcome) -> None:
         self._decide(outcome.status, outcome.reason, outcome.program)
 
     def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
@@ -257,20 +256,15 @@ class Worker:
         self._ended = True
         self._machine.end(outcome)
 
-    def _on_ignored(self, event: Any) -> None:
-        """A worker has nothing to do for this event."""
-
 
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.Began: Worker._on_began,
-    events.Woke: Worker._on_ignored,
+    events.Woke: lambda worker, event: None,  # only time has passed
     events.DoorOpened: Worker._on_door_opened,
     events.NameState: Worker._on_name_state,
     events.Unreached: Worker._on_unreached,
     events.Lost: Worker._on_lost,
     events.Heard: Worker._on_heard,
-    events.Prepared: Worker._on_ignored,
-    events.LaunchersGone: Worker._on_ignored,
     events.Signalled: Worker._on_signalled,
     events.Faulted: Worker._on_faulted,
 }

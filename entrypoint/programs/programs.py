@@ -166,12 +166,10 @@ class Programs:
 
     async def _wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
+        self._ranks.read()  # its supervisor, or a rank's, may have reported the end
         if self._by_ranks:
-            self._ranks.read()
             self._ended(number, status, why=self._why(status))
-            return
-        self._ranks.read()  # its supervisor may have reported the end
-        if number in self._running:  # no report: the supervisor was killed, or could not start
+        elif number in self._running:  # no report: the supervisor was killed, or could not start
             self._on_report("end", number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:

@@ -125,9 +125,7 @@ class Container:
 
     def start(self) -> None:
         """Its entrypoint starts, or starts again."""
-        spec, leader, worker = plans(
-            self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts
-        )
+        spec, leader, worker = self._world.plans
         self.boots += 1
         self.killed = False
         self.programs = Programs(self._world, self)
@@ -266,9 +264,7 @@ class Container:
         self._world.after(0.5, lambda: self._try(boot, node))
 
     def _hello(self, rank: int, name: str) -> messages.Hello:
-        spec, leader, _ = plans(
-            self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts
-        )
+        spec, leader, _ = self._world.plans
         version = "another" if self._world.schedule.other_version == self.rank else __version__
         hosts = tuple(node.host for node in leader.topology.nodes)
         return messages.Hello(version, hosts, self.rank, leader.launcher, {}, spec.timeouts.lease, name, "10.0.0.1")
@@ -312,9 +308,7 @@ class Container:
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
     def _do_prepare(self, action: actions.Prepare) -> None:
-        launch = plans(self._world.schedule.nodes, self._world.schedule.launcher, self._world.schedule.restarts)[
-            1
-        ].launch
+        launch = self._world.plans[1].launch
         self._soon(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
 
     def _do_findfailedlogin(self, action: actions.FindFailedLogin) -> None:
@@ -346,6 +340,7 @@ class World:
 
     def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
         self.schedule, self.now = schedule, 0.0
+        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
