@@ -58,21 +58,20 @@ def script() -> None:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.host import ourselves
+    from entrypoint.host import health, process
     from entrypoint.host.result import recorded
     from entrypoint.host.signals import Signals, Stopped
 
-    ourselves.show(ourselves.WAITING)
+    process.show(health.WAITING)
     try:
         with recorded(say) as result:
             signals = Signals(say)
             signals.watch()  # before anything slow
-            from entrypoint.host import process
             from entrypoint.run import execute
 
             spec, facts = _given(args)
             topology = locate(spec, facts)
-            ourselves.hide_memory()  # not before: then only root reads /proc/self/environ
+            process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, topology):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
                 meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""

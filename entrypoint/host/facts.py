@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from entrypoint.host import interfaces
-from entrypoint.host.python import python_set_locale
+from entrypoint.host.proc import python_set_locale
 from entrypoint.model import Facts
 from entrypoint.plan.topology import NAMES
 

@@ -1,7 +1,8 @@
 """Whether this container's part of the job has started: no network, no settings, no writes.
 
-`entrypoint run` shows its state as its process name (ourselves.py). The kernel shows name and owner of a process, so a
-probe needs no settings, and neither a program's arguments nor another user's process can mislead it.
+`entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner of a process to
+everybody, until it ends or becomes another program, so a probe needs no settings, and neither a program's arguments nor
+another user's process can mislead it.
 """
 
 from __future__ import annotations
@@ -12,42 +13,39 @@ import os
 import time
 from pathlib import Path
 
-from entrypoint.host.ourselves import STARTED, WAITING
+from entrypoint.host import proc
 
-_PROC = Path("/proc")
+WAITING, STARTED = "entrypoint:wait", "entrypoint:up"  # 15 bytes at most
 _YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set its name yet
 
 
-def check(proc: Path = _PROC) -> tuple[bool, str]:
+def check(root: Path = Path("/proc")) -> tuple[bool, str]:
     """Whether it is ready, and why, in a few words."""
-    boots = _boots(proc)
-    if not boots:
+    states = _states(root)
+    if not states:
         return True, "no boot of ours is going on here: the program runs by itself"
-    if WAITING in boots:
+    if WAITING in states:
         return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"
 
 
-def _boots(proc: Path) -> list[str]:
+def _states(root: Path) -> list[str]:
     """The state of each boot of this user; if it has none, of the user that PID 1 belongs to."""
     users = [os.geteuid()]
     with contextlib.suppress(OSError):
-        users.append((proc / "1").stat().st_uid)
+        users.append((root / "1").stat().st_uid)
     for user in users:
-        boots = [boot for entry in proc.iterdir() if entry.name.isdigit() and (boot := _boot(entry, user))]
-        if boots:
-            return boots
+        if states := [state for entry in root.iterdir() if entry.name.isdigit() and (state := _state(entry, user))]:
+            return states
     return []
 
 
-def _boot(process: Path, user: int) -> str:
+def _state(process: Path, user: int) -> str:
     """The state of this process if it is a boot of that user; else ""."""
     try:
         if process.stat().st_uid != user:
             return ""
-        # The name, in parentheses, may hold anything.
-        name, _, rest = (process / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
-        fields = rest.split()
+        name, fields = proc.stat(process.name, str(process.parent))
         if fields[0] in "ZX":
             return ""
         if name in (WAITING, STARTED):

@@ -1,4 +1,4 @@
-"""Processes: starting one, finding what it started, and ending all of it."""
+"""Processes: starting one, watching for its end, and ending all that it started; and what others see of this one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
-from entrypoint.host.python import script
+from entrypoint.host import proc
 from entrypoint.model import Outcome
 
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36  # linux/prctl.h
 _LOOK = 1.0  # seconds between two looks for the end of a process, if the kernel cannot notify us
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
@@ -40,9 +39,26 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     return Outcome(status, f"cannot start {argv[0]}: {place}{error.strerror}", program=True)
 
 
+def show(name: str) -> None:
+    """Give this process a name, which tells a health check (health.py) whether the job has started here."""
+    _prctl(_PR_SET_NAME, name.encode())
+
+
+def hide_memory() -> None:
+    """Have the kernel write no core of this process, whatever limit and pattern say: the job's secret is in it.
+
+    Programs that we start are not affected: they may still write a core.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
 def adopt_orphans() -> None:
     """Make daemons below us (such as Open MPI's orted) our children, so that `sweep` finds them (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: bytes | int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def mortal(argv: Sequence[str]) -> list[str]:
@@ -69,7 +85,7 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
     torch's launchers run a file that is not executable with Python, so other scripts must be executable.
     """
     word = command[0] if command else ""
-    file = script(command) or (word if word.endswith(".py") or "/" in word else "")
+    file = proc.script(command) or (word if word.endswith(".py") or "/" in word else "")
     path = os.path.join(cwd, file)
     if not file or os.access(path, os.X_OK):
         return None
@@ -106,34 +122,6 @@ def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
         return cannot_start(argv, error)
 
 
-def descendants(pid: int) -> list[int]:
-    """Every live process below `pid`, parents before children, whatever session or group it is in."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                # The name, in parentheses, may hold anything; the state and the parent follow the last one.
-                state, parent, *fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if state != "Z" or int(fields[15]) > 1:  # other threads run on, or are being ended
-                    children.setdefault(int(parent), []).append(int(entry.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
-    return found
-
-
-def written(pid: int) -> int:
-    """Bytes that a process has written so far, to tell whether it works or hangs; 0 if unknown."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == "wchar":
-                return int(value)
-    return 0
-
-
 def is_read(*fds: int) -> bool:
     """Whether somebody reads these streams: a full pipe waits for its reader."""
     return all(select.select([], [fd], [], 0)[1] for fd in fds if _is_pipe(fd))
@@ -158,7 +146,7 @@ def kill_group(pid: int, signum: int) -> None:
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)
         else:
-            kill((pid, *descendants(pid)), signum)
+            kill((pid, *proc.descendants(pid)), signum)
 
 
 def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:
@@ -202,40 +190,13 @@ def _look_for_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
     planned: list[asyncio.Handle] = []
 
     def look() -> None:
-        if has_ended(pid):
+        if proc.has_ended(pid):
             callback()
         else:
             planned[:] = [loop.call_later(_LOOK, look)]
 
     planned.append(loop.call_soon(look))
     return lambda: planned[0].cancel()
-
-
-def _state(pid: int) -> tuple[str, int]:
-    """A process's state and its parent's pid; Z and 0 if there is no such process."""
-    try:
-        # The name, in parentheses, may hold anything; the state and the parent follow the last one.
-        state, parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-    except (OSError, ValueError):
-        return "Z", 0
-    return state, int(parent)
-
-
-def has_ended(pid: int) -> bool:
-    """Whether the process has ended, even if its parent has not waited for it yet."""
-    return _state(pid)[0] in "ZX"
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process has ended and its parent has waited for it."""
-    return not Path(f"/proc/{pid}").exists()
-
-
-def is_below(pid: int, top: int) -> bool:
-    """Whether this process descends from `top`."""
-    while pid and pid != top:
-        pid = _state(pid)[1]
-    return pid == top
 
 
 async def gone(pids: Iterable[int]) -> None:
@@ -253,7 +214,7 @@ def sweep() -> set[int]:
     """End everything below this process at once, and look again for what was forked meanwhile. Returns the pids."""
     killed: set[int] = set()
     for _ in range(10):
-        alive = descendants(os.getpid())
+        alive = proc.descendants(os.getpid())
         if not alive:
             break
         kill(alive, signal.SIGKILL)
@@ -268,4 +229,4 @@ async def end_all(limit: float) -> list[str]:
     wait = asyncio.ensure_future(gone(left))
     done, _ = await asyncio.wait({wait}, timeout=limit)
     wait.cancel()
-    return [] if done else [f"pid {pid}, state {_state(pid)[0]}" for pid in sorted(left) if not has_ended(pid)]
+    return [] if done else [f"pid {pid}, state {proc.state(pid)[0]}" for pid in sorted(left) if not proc.has_ended(pid)]

@@ -12,7 +12,8 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
+
+from entrypoint.host import proc
 
 _DAEMONS = ("orted", "prted")  # since Open MPI 5 it is the latter
 _PATIENCE = 2.0  # seconds between two looks; Python reaps its own within milliseconds
@@ -30,8 +31,8 @@ class Reaper:
         self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
 
     def _soon(self) -> None:
-        for pid in _zombies():
-            if (name := _name(pid)) in _DAEMONS:
+        for pid, name in _zombies().items():
+            if name in _DAEMONS:
                 with contextlib.suppress(ChildProcessError):
                     self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
         if self._planned is None:
@@ -39,7 +40,7 @@ class Reaper:
 
     def _look(self) -> None:
         self._planned = None
-        zombies = _zombies()
+        zombies = set(_zombies())
         for pid in zombies & self._seen:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -53,20 +54,7 @@ class Reaper:
             self._planned.cancel()
 
 
-def _name(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
-
-
-def _zombies() -> set[int]:
-    """Children of this process that have ended and were not waited for."""
-    own, found = os.getpid(), set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError):
-                # The name, in parentheses, may hold anything; the state and the parent follow the last one.
-                state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-                if state == "Z" and int(parent) == own:
-                    found.add(int(entry.name))
-    return found
+def _zombies() -> dict[int, str]:
+    """Children of this process that have ended and were not waited for: pid -> name."""
+    own = str(os.getpid())
+    return {pid: name for pid, name, (state, parent, *_) in proc.processes() if (state, parent) == ("Z", own)}

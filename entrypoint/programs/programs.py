@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from entrypoint.host import checks, ourselves, process, rank_table
+from entrypoint.host import checks, health, proc, process, rank_table
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.limits import Processes
 from entrypoint.host.memory import Memory
@@ -67,7 +67,7 @@ class Programs:
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
-        ourselves.show(ourselves.WAITING)  # an earlier attempt may have shown that it started
+        process.show(health.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
         self._memory, self._processes = Memory.watch(), Processes.watch()
@@ -113,7 +113,7 @@ class Programs:
             cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
             self._members = replace(self._members, cards=cards)
             self._prepare()
-        ourselves.show(ourselves.STARTED)
+        process.show(health.STARTED)
         launch = self._plan.launch
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
@@ -247,7 +247,7 @@ class Programs:
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""
-        return sum(process.written(each.pid) for each in self._started)
+        return sum(proc.number(f"/proc/{each.pid}/io", "wchar:") or 0 for each in self._started)
 
     async def gone(self) -> None:
         """Return when the programs that were started have ended."""
@@ -267,7 +267,7 @@ class Programs:
             gone = asyncio.create_task(self._ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
             running = set(groups) - self._ranks.leaving  # supervisors end leftovers
-            below = {pid for group in running for pid in process.descendants(group)}
+            below = {pid for group in running for pid in proc.descendants(group)}
             for group in running:
                 process.kill_group(group, signal.SIGTERM)
             gone = asyncio.create_task(self._all_gone(groups, below))
@@ -287,7 +287,7 @@ class Programs:
         """Return when the programs and all that they started are gone: both may need the grace."""
         await self._ranks.ended()
         # Their own process groups got SIGTERM. Processes in other groups get it now, in case no launcher told them.
-        left = below & set(process.descendants(os.getpid()))  # orphans are our children
+        left = below & set(proc.descendants(os.getpid()))  # orphans are our children
         process.kill(process.outside_groups(left, groups), signal.SIGTERM)
         await process.gone(left)
         await process.gone(groups)  # supervisors stay until all output is passed on

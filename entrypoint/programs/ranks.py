@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from entrypoint.host import process
+from entrypoint.host import proc, process
 from entrypoint.host.files import RunDir
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
@@ -69,12 +69,12 @@ class Ranks:
 
     def _heard(self, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
-        if event == "start" and known and process.has_ended(known.pid):
+        if event == "start" and known and proc.has_ended(known.pid):
             self._lose(rank)  # its end was not noticed yet: torch has started this rank again
             known = None
-        if event == "start" and known is None and value != os.getpid() and process.is_below(value, os.getpid()):
+        if event == "start" and known is None and value != os.getpid() and proc.is_below(value, os.getpid()):
             self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank, value)))
-        elif event == "start" and known is None and process.is_gone(value):
+        elif event == "start" and known is None and proc.is_gone(value):
             self._brief[rank] = value  # the line of its end follows, unless it was killed
             return
         elif event == "end" and known is None and rank in self._brief:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from entrypoint.host import process
+from entrypoint.host import proc
 from entrypoint.host.progress import Say
 
 _MOST = 16  # processes of one program that are shown
@@ -19,7 +19,7 @@ _MOST = 16  # processes of one program that are shown
 async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -> None:
     """Say what each program (name -> pid of its supervisor) is doing, within `limit` seconds."""
     spy = shutil.which("py-spy", path=f"{path}:{os.path.dirname(sys.executable)}")
-    below = [(name, pid) for name, supervisor in programs.items() for pid in process.descendants(supervisor)[:_MOST]]
+    below = [(name, pid) for name, supervisor in programs.items() for pid in proc.descendants(supervisor)[:_MOST]]
     looks = await asyncio.gather(*(_look(pid, spy, limit) for _, pid in below))
     for (name, _), (title, lines) in zip(below, looks, strict=True):
         say(f"{name}, {title}")
@@ -34,7 +34,7 @@ async def _look(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]
     words, state, kernel = "", "?", ""
     with contextlib.suppress(OSError):
         words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:80]
-        state = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        state = proc.stat(pid)[1][0]
         kernel = (place / "wchan").read_text().strip("0")
     title = f"pid {pid}, {words}: state {state}{f', in {kernel}' if kernel else ''}"
     if spy is None or "python" not in words.split(" ")[0]:

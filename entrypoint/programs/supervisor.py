@@ -32,7 +32,7 @@ import time
 if __name__ == "__main__":  # an isolated Python does not find our package
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.host.python import python_set_locale, script
+from entrypoint.host.proc import descendants, python_set_locale, script, stat
 from entrypoint.programs.stream import Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
@@ -261,7 +261,7 @@ class Supervised:
             if time.monotonic() >= limit:
                 if self._alone or not signals:
                     break  # no process of this program holds the stream
-                _end_all(_below(os.getpid()), signals[0])
+                _end_all(descendants(os.getpid()), signals[0])
                 limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
             self._step(limit)
         for stream in self._streams:
@@ -299,7 +299,7 @@ class Supervised:
 def _die(child: int) -> None:
     """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
     mpirun's daemon, since nobody else here could end it."""
-    _end_all((*_daemon(os.getppid()), *_below(os.getpid())), _KILL)
+    _end_all((*_daemon(os.getppid()), *descendants(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
     if child:
@@ -317,28 +317,9 @@ def _end_all(pids: Iterable[int], signum: int) -> None:
 
 def _daemon(pid: int) -> list[int]:
     try:
-        with open(f"/proc/{pid}/comm") as name:
-            return [pid] if name.read() in ("orted\n", "prted\n") else []
+        return [pid] if stat(pid)[0] in ("orted", "prted") else []
     except OSError:
         return []
-
-
-def _below(pid: int) -> list[int]:
-    """Every process below this one, parents before children."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    # The program's name, in parentheses, may hold anything.
-                    parent = int(stat.read().rpartition(b")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(name))
-    found = [pid]
-    for each in found:  # which grows
-        found += children.get(each, [])
-    return found[1:]
 
 
 def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[..., int], mask: set[int]) -> None:

@@ -1,0 +1,105 @@
+"""What the kernel and a command line tell of processes. Each rank's supervisor imports this: keep it fast."""
+
+from __future__ import annotations
+
+import os
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Iterator, Sequence
+
+
+def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
+    """A process's name, and what follows it in proc_pid_stat(5): state, parent, ... Raises OSError if it is gone."""
+    with open(f"{proc}/{pid}/stat", errors="replace") as file:
+        # The name, in parentheses, may hold anything.
+        name, _, fields = file.read().partition("(")[2].rpartition(")")
+    return name, fields.split()
+
+
+def processes() -> Iterator[tuple[int, str, list[str]]]:
+    """The pid and the `stat` of every process."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                name, fields = stat(entry)
+            except OSError:
+                continue  # it has just ended
+            yield int(entry), name, fields
+
+
+def descendants(pid: int) -> list[int]:
+    """Every live process below `pid`, parents before children, whatever session or group it is in."""
+    children: dict[int, list[int]] = {}
+    for each, _, fields in processes():
+        if fields[0] != "Z" or int(fields[17]) > 1:  # other threads run on, or are being ended
+            children.setdefault(int(fields[1]), []).append(each)
+    found = [pid]
+    for each in found:  # which grows
+        found += children.get(each, [])
+    return found[1:]
+
+
+def state(pid: int) -> tuple[str, int]:
+    """A process's state and its parent's pid; Z and 0 if there is no such process."""
+    try:
+        fields = stat(pid)[1]
+    except OSError:
+        return "Z", 0
+    return fields[0], int(fields[1])
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended, even if its parent has not waited for it yet."""
+    return state(pid)[0] in "ZX"
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended and its parent has waited for it."""
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def is_below(pid: int, top: int) -> bool:
+    """Whether this process descends from `top`."""
+    while pid and pid != top:
+        pid = state(pid)[1]
+    return pid == top
+
+
+def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | None:
+    """The number behind this name in a file of the kernel's, one name a line; None where it is not there."""
+    try:
+        with open(file, errors="replace") as lines:
+            for line in lines:
+                word, *rest = line.split() or [""]
+                if word == name:
+                    return int(rest[0], base)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def has_capability(bit: int, root: str | os.PathLike[str] = "/") -> bool:
+    """Whether this process has a capability, by its number in linux/capability.h."""
+    return bool((number(f"{root}/proc/self/status", "CapEff:", 16) or 0) >> bit & 1)
+
+
+def python_set_locale() -> bool:
+    """Whether Python itself has set LC_CTYPE, as it does in a C locale, also for its children (PEP 538)."""
+    if os.environ.get("LC_CTYPE") != "C.UTF-8":
+        return False
+    try:
+        with open("/proc/self/environ", "rb") as given:
+            return not any(entry.startswith(b"LC_CTYPE=") for entry in given.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def script(program: Sequence[str]) -> str:
+    """The script that this Python command reads; "" if it is another program, or the script is not obvious."""
+    if os.path.basename(program[0]).startswith("python"):
+        for word in program[1:]:
+            if not word.startswith("-"):
+                return word
+            if word.strip("-uBEIOPsSqvx") or not word.strip("-"):
+                break  # -m, -c, or an option with a value
+    return ""
