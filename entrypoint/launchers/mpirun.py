@@ -9,6 +9,7 @@ from dataclasses import replace
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher
+from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import Given, JobSpec, given
@@ -160,10 +161,11 @@ def script_text(
 
 
 def _needs(mpi: str) -> tuple[str, ...]:
-    """mpirun, and the daemon that it starts on every other node, which is another one since Open MPI 5."""
+    """mpirun, and the daemon that it starts on every other node."""
     if not mpi:
         return ("mpirun",)
-    return ("mpirun", "orted" if int(mpi.split(".")[0]) < 5 else "prted")
+    before_5, since_5 = DAEMONS
+    return ("mpirun", before_5 if int(mpi.split(".")[0]) < 5 else since_5)
 
 
 def ranks(spec: JobSpec, members: Members) -> int:

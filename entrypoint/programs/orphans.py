@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable
 
 from entrypoint.host import proc
+from entrypoint.launchers._openmpi import DAEMONS
 
-_DAEMONS = ("orted", "prted")  # since Open MPI 5 it is the latter
 _PATIENCE = 2.0  # seconds between two looks; Python reaps its own within milliseconds
 
 
@@ -32,7 +32,7 @@ class Reaper:
 
     def _soon(self) -> None:
         for pid, name in _zombies().items():
-            if name in _DAEMONS:
+            if name in DAEMONS:
                 with contextlib.suppress(ChildProcessError):
                     self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
         if self._planned is None:

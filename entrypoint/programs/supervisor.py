@@ -33,6 +33,7 @@ if __name__ == "__main__":  # an isolated Python does not find our package
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.host.proc import descendants, python_set_locale, script, stat
+from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
@@ -317,7 +318,7 @@ def _end_all(pids: Iterable[int], signum: int) -> None:
 
 def _daemon(pid: int) -> list[int]:
     try:
-        return [pid] if stat(pid)[0] in ("orted", "prted") else []
+        return [pid] if stat(pid)[0] in DAEMONS else []
     except OSError:
         return []
 
