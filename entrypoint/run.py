@@ -10,7 +10,7 @@ import math
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.programs.programs import Programs
@@ -121,7 +121,6 @@ class Loop:
         self._alarm: asyncio.TimerHandle | None = None
         self._queue: list[Any] = []  # events that came while another was handled
         self._busy = False
-        self._name = secrets.token_hex(8)  # of this leader; another one with the same keys has another
         self.machine: Leader | Worker
         if draft.topology.is_leader or draft.mode != "coordinated":
             self.machine = Leader(spec, facts, draft, attempt)
@@ -161,7 +160,7 @@ class Loop:
     def _step(self, event: Any) -> None:
         for action in self.machine.handle(event, time.monotonic()):
             try:
-                _ACTIONS[type(action)](self, action)
+                self._perform(action)
             except Exception as error:
                 self._failed(error)
 
@@ -204,20 +203,57 @@ class Loop:
 
     # -- actions
 
-    def _do_say(self, action: actions.Say) -> None:
-        self._say(action.text)
-
-    def _do_missing(self, action: actions.Missing) -> None:
-        if action.peers not in self._waiting:
-            what = "peers" if action.peers else ""
-            self._waiting[action.peers] = Waiting(self._say, self._spec.timeouts.peers, what)
-        self._waiting[action.peers].update(action.host, action.state)
-
-    def _do_open_door(self, action: actions.OpenDoor) -> None:
-        self._background(self._open_door())
+    def _perform(self, action: Any) -> None:
+        nodes, programs = self._topology.nodes, self._programs
+        match action:
+            case actions.Say(text):
+                self._say(text)
+            case actions.Missing(host, state, peers):
+                if peers not in self._waiting:
+                    self._waiting[peers] = Waiting(self._say, self._spec.timeouts.peers, "peers" if peers else "")
+                self._waiting[peers].update(host, state)
+            case actions.OpenDoor():
+                self._background(self._open_door())
+            case actions.Resolve():
+                for rank in action.nodes:
+                    self._background(self._resolve(nodes[rank]))
+            case actions.Call(rank):
+                self._calls.call(nodes[rank])
+            case actions.StopCalling():
+                if self._calls:
+                    self._calls.stop()
+                for waiting in self._waiting.values():
+                    waiting.close()
+            case actions.Close(rank):
+                self._calls.close(rank)
+            case actions.Send(rank, message) if rank == self._me:
+                programs.do(message)
+            case actions.Send(rank, message) if self._calls:
+                self._calls.send(rank, message)
+            case actions.Send(_, message) | actions.Answer(message):
+                if self._endpoint:
+                    self._endpoint.send(message)
+            case actions.Report(env, address):
+                self._report(env, address)
+            case actions.Prepare(members):
+                launch = programs.prepare(members)
+                self.tell(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
+            case actions.ShowLine():
+                programs.show_line()
+            case actions.FindFailedLogin():
+                self.tell(events.LoginFailed(programs.failed_login()))
+            case actions.Measure():
+                self.tell(events.Progress(programs.written(), process.is_read(1, 2)))
+            case actions.AwaitLaunchers():
+                self._background(self._await_launchers())
+            case actions.End(outcome):
+                self._over.set_result(outcome)
+            case _:
+                raise NotImplementedError(repr(action))
 
     async def _open_door(self) -> None:
         """Make this node ready for logins: keys, control endpoint, sshd."""
+        this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
@@ -225,29 +261,27 @@ class Loop:
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
         await self._endpoint.open(self._run_dir)
-        this = self._topology.this
         config = self._run_dir.path / "sshd_config"
         self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
         self._background(self._sshd.watch(self._on_sshd_died))
         if self._topology.is_leader:
             from entrypoint.session.rollcall import RollCall  # slow to import, and workers need no ssh client
 
-            self._calls = RollCall(
-                self._topology.nodes, self._topology.user, keys, self._question, self.tell, self._say, self._background
-            )
+            nodes, user = self._topology.nodes, self._topology.user
+            self._calls = RollCall(nodes, user, keys, self._question(), self.tell, self._say, self._background)
         report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
         self.tell(events.DoorOpened(report))
 
-    def _question(self, node: Any, address: str) -> messages.Hello:
+    def _question(self) -> messages.Hello:
         return messages.Hello(
             toolkit=__version__,
             hosts=tuple(each.host for each in self._topology.nodes),
-            rank=node.rank,
+            rank=0,
             launcher=self._draft.launcher,
             env=dict(self._spec.env),
             lease=self._spec.timeouts.lease,
-            leader=self._name,
-            address=address,
+            leader=secrets.token_hex(8),  # another leader with the same keys has another name
+            address="",
         )
 
     def _why_not_ready(self) -> Outcome | None:
@@ -272,85 +306,38 @@ class Loop:
     def _on_sshd_died(self, what: str) -> None:
         self.tell(events.Faulted(Outcome(OsError.status, what)))
 
-    def _do_resolve(self, action: actions.Resolve) -> None:
-        for rank in action.nodes:
-            self._background(self._resolve(self._topology.nodes[rank]))
-
-    async def _resolve(self, node: Any) -> None:
+    async def _resolve(self, node: Node) -> None:
         def update(state: str) -> None:
             self.tell(events.NameState(node.host, state))
 
         await resolve(node.address or node.host, None, update)
         update("")
 
-    def _do_call(self, action: actions.Call) -> None:
-        self._calls.call(self._topology.nodes[action.node])
-
-    def _do_stop_calling(self, action: actions.StopCalling) -> None:
-        if self._calls:
-            self._calls.stop()
-        for waiting in self._waiting.values():
-            waiting.close()
-
-    def _do_close(self, action: actions.Close) -> None:
-        self._calls.close(action.node)
-
-    def _do_send(self, action: actions.Send) -> None:
-        if action.node == self._me:
-            self._programs.do(action.message)
-        elif self._calls:
-            self._calls.send(action.node, action.message)
-        elif self._endpoint:
-            self._endpoint.send(action.message)
-
-    def _do_answer(self, action: actions.Answer) -> None:
-        if self._endpoint:
-            self._endpoint.send(action.message)
-
-    def _do_report(self, action: actions.Report) -> None:
-        mine = interfaces.of_address(self._facts.interfaces, [action.address])
+    def _report(self, env: Mapping[str, str], address: str) -> None:
+        mine = interfaces.of_address(self._facts.interfaces, [address])
         members = with_interface(self._draft.members, self._me, mine)
         not_ready = self._why_not_ready()
         try:
             if not_ready is None:
-                self._programs.prepare(members, action.env)
+                self._programs.prepare(members, env)
         except EntrypointError as error:
             not_ready = Outcome(error.status, str(error))
-        own: NodeReport = members.reports[self._me]
+        own = members.reports[self._me]
         facts = messages.Facts(
             slots=own.slots,
             mpi=own.mpi,
-            toolkit=__version__,
+            toolkit=own.toolkit,
             clock=time.time(),
             attempt=self.machine.attempt,
             not_ready=(not_ready.status, not_ready.reason, not_ready.program) if not_ready else None,
             interface=(mine.name, mine.address, mine.network) if mine else None,
-            interfaces=interfaces.names(self._facts.interfaces),
+            interfaces=own.interfaces,
         )
-        self._do_answer(actions.Answer(facts))
-
-    def _do_prepare(self, action: actions.Prepare) -> None:
-        launch = self._programs.prepare(action.members)
-        self.tell(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
-
-    def _do_show_line(self, action: actions.ShowLine) -> None:
-        self._programs.show_line()
-
-    def _do_find_failed_login(self, action: actions.FindFailedLogin) -> None:
-        self.tell(events.LoginFailed(self._programs.failed_login()))
-
-    def _do_measure(self, action: actions.Measure) -> None:
-        self.tell(events.Progress(self._programs.written(), process.is_read(1, 2)))
-
-    def _do_await_launchers(self, action: actions.AwaitLaunchers) -> None:
-        self._background(self._await_launchers())
+        self._perform(actions.Answer(facts))
 
     async def _await_launchers(self) -> None:
         await self._programs.gone()
         self.tell(events.LaunchersGone())
-
-    def _do_end(self, action: actions.End) -> None:
-        self._over.set_result(action.outcome)
 
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""
@@ -366,23 +353,3 @@ class Loop:
         if self._sshd is not None:
             await self._sshd.ended()
         self._run_dir.close()
-
-
-_ACTIONS: Mapping[type, Callable[[Loop, Any], None]] = {
-    actions.Say: Loop._do_say,
-    actions.Missing: Loop._do_missing,
-    actions.OpenDoor: Loop._do_open_door,
-    actions.Resolve: Loop._do_resolve,
-    actions.Call: Loop._do_call,
-    actions.StopCalling: Loop._do_stop_calling,
-    actions.Close: Loop._do_close,
-    actions.Send: Loop._do_send,
-    actions.Answer: Loop._do_answer,
-    actions.Report: Loop._do_report,
-    actions.Prepare: Loop._do_prepare,
-    actions.ShowLine: Loop._do_show_line,
-    actions.FindFailedLogin: Loop._do_find_failed_login,
-    actions.Measure: Loop._do_measure,
-    actions.AwaitLaunchers: Loop._do_await_launchers,
-    actions.End: Loop._do_end,
-}

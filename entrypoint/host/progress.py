@@ -12,6 +12,11 @@ _SUMMARY, _NEWS = 10.0, 1.0  # seconds
 _NAMED = 8  # missing peers named in one line; the last message names all
 
 
+async def rest(seconds: float) -> None:
+    """Let time pass, where no event tells that it is worth looking again."""
+    await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)
+
+
 class Waiting:
     """Says who is missing and why; with a count if `what` names them."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from entrypoint import ranktable
 from entrypoint.errors import ConfigError
 from entrypoint.host.files import read
-from entrypoint.host.progress import Say, Waiting
+from entrypoint.host.progress import Say, Waiting, rest
 from entrypoint.model import Cards, Facts, Topology
 
 _NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
@@ -21,7 +20,6 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
     Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
     """
     waiting = Waiting(say, limit, "")
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     try:
         while True:
             path = ranktable.path_from(facts.env, os.path.isdir)
@@ -31,7 +29,7 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
                 if waiting.elapsed() >= limit:
                     raise
                 waiting.update(f"rank table {path}", error.reason)
-            await asyncio.wait({never}, timeout=_LOOK)
+            await rest(_LOOK)
     finally:
         waiting.close()
 

@@ -9,7 +9,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
+
+from entrypoint.host.progress import rest
 
 T = TypeVar("T")
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
@@ -48,7 +51,6 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     most = min(12, max(1, 256 // peers))  # questions under way at a time
     asked: set[asyncio.Task[list[Address]]] = set()
     wrong: list[str] = []
-    nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ask() -> list[Address]:
         try:
@@ -70,7 +72,7 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
             if done:
                 update(wrong.pop() if wrong else "no DNS")
                 # A name that appears sends no event; it can only be asked for again.
-                await asyncio.wait({nothing}, timeout=pause(begun, peers))
+                await rest(pause(begun, peers))
     finally:
         for task in asked:
             task.cancel()
@@ -81,19 +83,14 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def deliver(set_it: Callable[[Any], None], value: Any) -> None:
-        if not future.done():
-            set_it(value)
-
     def run() -> None:
+        deliver: Callable[[], None]
         try:
-            result = work()
+            deliver = partial(future.set_result, work())
         except BaseException as error:
-            report: tuple[Callable[[Any], None], Any] = (future.set_exception, error)
-        else:
-            report = (future.set_result, result)
+            deliver = partial(future.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, *report)
+            loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     threading.Thread(target=run, daemon=True).start()
     return await future

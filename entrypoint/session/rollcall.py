@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ import paramiko
 
 from entrypoint.errors import ConfigError
 from entrypoint.host.keys import Keys
-from entrypoint.host.progress import Say
+from entrypoint.host.progress import Say, rest
 from entrypoint.job import events, messages
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Interface, Node, NodeReport, Outcome
@@ -69,7 +69,7 @@ class RollCall:
         nodes: tuple[Node, ...],
         user: str,
         keys: Keys,
-        question: Callable[[Node, str], Any],
+        question: messages.Hello,
         tell: Callable[[Any], None],
         say: Say,
         background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
@@ -77,7 +77,8 @@ class RollCall:
         self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _known(keys.known_hosts)
-        self._question, self._tell, self._say, self._background = question, tell, say, background
+        self._question = question  # but for the node and its address
+        self._tell, self._say, self._background = tell, say, background
         self._handshakes = asyncio.Semaphore(_HANDSHAKES)
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
@@ -132,8 +133,7 @@ class RollCall:
 
     async def _pause(self, node: Node) -> None:
         """No event tells when a peer has started; it can only be asked again."""
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await asyncio.wait({never}, timeout=pause(self._begun[node.rank], len(self._nodes)))
+        await rest(pause(self._begun[node.rank], len(self._nodes)))
 
     async def _login(self, node: Node, found: list[Address]) -> Session:
         """One attempt, within its deadline. Raises Unready or ConfigError that says what failed."""
@@ -175,7 +175,7 @@ class RollCall:
             channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
             attempt.step = f"the answer of {address}"
             sent = time.time()
-            channel.sendall(codec.pack(self._question(node, address)))
+            channel.sendall(codec.pack(replace(self._question, rank=node.rank, address=address)))
             intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
             answer, early = _first_answer(channel, intake, address)
             middle = (sent + time.time()) / 2
@@ -211,15 +211,15 @@ def _known(text: str) -> paramiko.HostKeys:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        entry, good = None, len(words) > 2 and not words[0].startswith("@")  # a marker would change what the key means
         try:
-            entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words)) if good else None
+            if len(words) < 3 or words[0].startswith("@"):  # a marker would change what the key means
+                raise ValueError
+            entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words))
         except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-            good = False
-        if not good:
             seen = f"line {number}: {one_line(line.strip(), 80)}"
-            raise ConfigError("ssh.known_hosts cannot be read", seen, "make each line: HOST ssh-ed25519 KEY")
-        if entry and entry.key:
+            do = "make each line: HOST ssh-ed25519 KEY"
+            raise ConfigError("ssh.known_hosts cannot be read", seen, do) from None
+        if entry and entry.key:  # else it is of a kind that paramiko does not know
             for name in entry.hostnames:
                 hosts.add(name, entry.key.get_name(), entry.key)
     return hosts

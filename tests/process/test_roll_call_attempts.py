@@ -121,9 +121,7 @@ def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") ->
             elif isinstance(event, events.Answered):
                 answer.set_result(event.report)
 
-        calls = rollcall.RollCall(
-            (node,), "user", keys, lambda node, address: hello, tell, lambda words: None, asyncio.create_task
-        )
+        calls = rollcall.RollCall((node,), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
         calls.call(node)
         try:
             return await asyncio.wait_for(answer, limit)
