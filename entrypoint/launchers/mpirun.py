@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
+from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
@@ -207,3 +209,34 @@ def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
         EnvVar(name, value, "the roll call", default=True, chosen_by=chosen_by.get(name, ""))
         for name, value in values.items()
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What run_mpi.sh and mpirun's agent leave in the run directory about the start of mpirun
+
+LINE, LOGIN = "line", "login."  # the words it was started with; how a login to the host of that name ended
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
+_NO_LOGIN = 255  # ssh's own status; any other is that of what it started
+_CANNOT_START = (126, 127)  # the image lacks the daemon
+
+
+def shown(line: bytes) -> str:
+    """The words that mpirun was started with, without secrets; "" where the file is not written yet."""
+    return " ".join(map(_quoted, masked_words(line.decode(errors="replace").split("\0")[:-1])))
+
+
+def _quoted(word: str) -> str:
+    """A word as bash reads it, in one line: a program given by `python -c` has many."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (_ESCAPES.get(each, each if each.isprintable() else f"\\U{ord(each):08x}") for each in word)
+    return f"$'{''.join(escaped)}'"
+
+
+def failed_login(file: str, text: str) -> str:
+    """What failed, by the file that mpirun's agent wrote; "" where it tells of nothing that a retry may help."""
+    host, status = file.removeprefix(LOGIN), text.strip()
+    if not status.isdigit() or int(status) in _CANNOT_START:
+        return ""
+    what = "mpirun's login" if int(status) == _NO_LOGIN else "the start of mpirun's daemon"
+    return f"{what} failed on {host} | ssh exited with {status} | see that node's log, and the network"

@@ -15,13 +15,15 @@ from entrypoint.host import checks, health, proc, process, rank_table
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.limits import Processes
 from entrypoint.host.memory import Memory
+from entrypoint.host.progress import rest
 from entrypoint.host.speaker import Speaker
 from entrypoint.job import messages
 from entrypoint.job.analysis import End, Ends, ended
 from entrypoint.job.messages import LINE, LINES, one_line
+from entrypoint.launchers import mpirun
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.plan import environment, settle, with_supervisor
-from entrypoint.programs import mpirun, stacks
+from entrypoint.programs import stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.spec import JobSpec
@@ -78,7 +80,26 @@ class Programs:
 
     def do(self, message: Any) -> None:
         """Carry out an order of the leader's."""
-        _ORDERS[type(message)](self, message)
+        match message:
+            case messages.Start():
+                self._background(self._start_all())
+                if self._by_ranks:
+                    self._background(self._watch_limit())
+            case messages.Ping(number):
+                self._ranks.read()  # reports of ranks go before this answer
+                self._tell(messages.Pong(self._idle(), number))
+            case messages.Signal(name):
+                # Not to the launcher of these ranks, which would end.
+                ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
+                ranks.signal(signal.Signals[name])
+            case messages.Stacks():
+                self._background(self._show_and_tell())
+            case messages.Stop(grace) if self._stopping is None:
+                self._stopping = self._background(self._stop(grace))
+            case messages.Stop(0):
+                self._force.set()
+            case messages.LetGo():
+                self._ranks.let_go()
 
     def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Launch:
         """Settle the final plan and write its files: ranks may start here from now on.
@@ -101,11 +122,6 @@ class Programs:
         for file in files:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
-
-    def _on_start(self, message: messages.Start) -> None:
-        self._background(self._start_all())
-        if self._by_ranks:
-            self._background(self._watch_limit())
 
     async def _start_all(self) -> None:
         if self._draft.launch.needs_rank_table:
@@ -140,27 +156,6 @@ class Programs:
             return
         self._started.append(started)
         self._background(self._wait_for(started, number))
-
-    def _on_ping(self, message: messages.Ping) -> None:
-        self._ranks.read()  # reports of ranks go before this answer
-        self._tell(messages.Pong(self._idle(), message.number))
-
-    def _on_signal(self, message: messages.Signal) -> None:
-        """Signal the ranks of this node, but not their launcher, which would end."""
-        ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
-        ranks.signal(signal.Signals[message.name])
-
-    def _on_stacks(self, message: messages.Stacks) -> None:
-        self._background(self._show_and_tell())
-
-    def _on_stop(self, message: messages.Stop) -> None:
-        if self._stopping is None:
-            self._stopping = self._background(self._stop(message.grace))
-        elif message.grace == 0:
-            self._force.set()
-
-    def _on_let_go(self, message: messages.LetGo) -> None:
-        self._ranks.let_go()
 
     # -- reports
 
@@ -214,9 +209,8 @@ class Programs:
     async def _watch_limit(self) -> None:
         """While ranks start: if the kernel refuses a process, it may be a rank, and nobody else would report it."""
         processes, ends = Processes.watch(), time.monotonic() + self._spec.timeouts.launch
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         while self._stopping is None and time.monotonic() < ends:
-            await asyncio.wait({never}, timeout=_LOOK)
+            await rest(_LOOK)
             if reason := processes.refused():
                 self._say(f"warning: {reason}")
                 self._tell(messages.Limit(reason))
@@ -237,13 +231,15 @@ class Programs:
 
     def show_line(self) -> None:
         """Say once how mpirun was started."""
-        if not self._line_shown and (line := mpirun.line(self._run_dir.path)):
+        file = self._run_dir.path / mpirun.LINE
+        if not self._line_shown and file.is_file() and (line := mpirun.shown(file.read_bytes())):
             self._line_shown = True
             self._say(f"started: {line}")
 
     def failed_login(self) -> str:
         """What is known of a login of mpirun's that failed."""
-        return mpirun.failed_login(self._run_dir.path)
+        logins = sorted(self._run_dir.path.glob(f"{mpirun.LOGIN}*"))
+        return next(filter(None, (mpirun.failed_login(file.name, file.read_text()) for file in logins)), "")
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""
@@ -312,13 +308,3 @@ class Programs:
         self._ranks.close()
         self._program_ranks.close()
         self._reaper.close()
-
-
-_ORDERS: Mapping[type, Callable[[Programs, Any], None]] = {
-    messages.Start: Programs._on_start,
-    messages.Ping: Programs._on_ping,
-    messages.Signal: Programs._on_signal,
-    messages.Stacks: Programs._on_stacks,
-    messages.Stop: Programs._on_stop,
-    messages.LetGo: Programs._on_let_go,
-}
