@@ -81,7 +81,7 @@ def test_it_warns_on_every_start(cluster: Callable[..., Cluster], tmp_path: Path
     old["ENTRYPOINT_SSH_CLIENT_KEY"] = str(path)
     for extra, warnings in ((old, 1), (old, 1), ({}, 0)):
         job = cluster(2, slots=1)
-        job.start_all(sys.executable, "-c", "print('up')", env=extra)
+        job.start_all(sys.executable, "-c", r"import os; os.write(1, b'up\n')", env=extra)
         assert job.ends() == {0: 0, 1: 0}, job.both()
         assert job.out().split() == ["up", "up"]
         assert [job.err(rank).count(WARNING) for rank in range(2)] == [warnings, warnings]

@@ -89,8 +89,8 @@ def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
     assert tried["control"].returncode == 0, tried["control"].stderr
 
 
-def test_the_image_has_what_is_locked(image: str) -> None:
-    """The toolkit's own Python in both images holds the locked packages in their versions, and nothing else."""
+def installed(image: str) -> dict[str, str]:
+    """Package -> version in the toolkit's own Python of an image; `python` is the version of that Python itself."""
     script = (
         "import importlib.metadata as m, platform; print('python', platform.python_version());"
         "[print(d.metadata['Name'].lower(), d.version) for d in m.distributions()]"
@@ -99,7 +99,12 @@ def test_the_image_has_what_is_locked(image: str) -> None:
         ["docker", "run", "--rm", "--entrypoint", "/opt/entrypoint/bin/python", image, "-I", "-c", script],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    seen = {name.replace("_", "-"): version for name, version in (line.split() for line in done.stdout.splitlines())}
+    return {name.replace("_", "-"): version for name, version in (line.split() for line in done.stdout.splitlines())}
+
+
+def test_the_image_has_what_is_locked(image: str) -> None:
+    """The toolkit's own Python in both images holds the locked packages in their versions, and nothing else."""
+    seen = installed(image)
     del seen["training-entrypoint"]
     wanted = locked("toolkit", seen.pop("python"))
     assert seen == {name: version for name, (version, _) in wanted.items()}
@@ -116,8 +121,9 @@ def test_the_sbom_is_whole(image: str) -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_5)
     assert validator.validate_str(text) is None
     assert validator.validate_str(text.replace('"library"', '"libary"', 1)) is not None  # the control
+    wanted = locked("toolkit", installed(image)["python"])
     names = {part["name"].lower().replace("_", "-") for part in json.loads(text)["components"]}
-    assert {"openssh-server", "tini", "openmpi-bin", "libc6", "python3", *locked("toolkit")} - names == set()
+    assert {"openssh-server", "tini", "openmpi-bin", "libc6", "python3", *wanted} - names == set()
     assert ("torch" in names) == ("gpu" in image)
 
 
