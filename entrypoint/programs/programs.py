@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint.host import checks, health, proc, process, rank_table
+from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
-from entrypoint.host.limits import Processes
-from entrypoint.host.memory import Memory
 from entrypoint.host.progress import rest
 from entrypoint.host.speaker import Speaker
 from entrypoint.job import messages
@@ -72,7 +71,7 @@ class Programs:
         process.show(health.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
-        self._memory, self._processes = Memory.watch(), Processes.watch()
+        self._memory, self._processes = Memory(), Processes()
         self._ranks = Ranks(run_dir, self._on_report)
         self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
 
@@ -208,7 +207,7 @@ class Programs:
 
     async def _watch_limit(self) -> None:
         """While ranks start: if the kernel refuses a process, it may be a rank, and nobody else would report it."""
-        processes, ends = Processes.watch(), time.monotonic() + self._spec.timeouts.launch
+        processes, ends = Processes(), time.monotonic() + self._spec.timeouts.launch
         while self._stopping is None and time.monotonic() < ends:
             await rest(_LOOK)
             if reason := processes.refused():

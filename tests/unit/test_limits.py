@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.limits import Processes
+from entrypoint.host.cgroups import Processes
 
 V1 = ("8:pids:/docker/abc", "90 86 0:32 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids", "pids")
 V2 = ("0::/", "30 29 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate", "")
@@ -21,7 +21,7 @@ def test_a_refusal_since_the_watch_began_names_the_limit(cgroup: str, mount: str
     place.mkdir(parents=True)
     (place / "pids.max").write_text("12\n")
     (place / "pids.events").write_text("max 3\n")
-    processes = Processes.watch(tmp_path)
+    processes = Processes(tmp_path)
     assert processes.refused() is None
     (place / "pids.events").write_text("max 4\n")
     assert processes.refused() == "the container's limit of 12 processes was reached, raise --pids-limit"
@@ -30,4 +30,4 @@ def test_a_refusal_since_the_watch_began_names_the_limit(cgroup: str, mount: str
 
 
 def test_without_such_a_cgroup_nothing_is_said(tmp_path: Path) -> None:
-    assert Processes.watch(tmp_path).refused() is None
+    assert Processes(tmp_path).refused() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.memory import Memory
+from entrypoint.host.cgroups import Memory
 
 MIB = 2**20
 V1_NO_LIMIT = 9223372036854771712  # PAGE_COUNTER_MAX, as Linux prints it on 4 KiB pages
@@ -51,7 +51,7 @@ def v1(root: Path, **files: object) -> Path:
 
 def test_version_2(tmp_path: Path) -> None:
     folder = v2(tmp_path)
-    memory = Memory.watch(tmp_path)
+    memory = Memory(tmp_path)
     assert memory.oom_killed() is None
     write(folder, memory__events="oom 1\noom_kill 1\noom_group_kill 0")
     assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"
@@ -59,7 +59,7 @@ def test_version_2(tmp_path: Path) -> None:
 
 def test_version_1_and_kills_before_the_watch_do_not_count(tmp_path: Path) -> None:
     folder = v1(tmp_path)
-    memory = Memory.watch(tmp_path)
+    memory = Memory(tmp_path)
     assert memory.oom_killed() is None
     write(folder, memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 4")
     assert memory.oom_killed() == "out of memory: limit 128 MiB, peak 128 MiB"
@@ -72,7 +72,7 @@ def test_the_tighter_cgroup_around_is_the_limit(tmp_path: Path) -> None:
     write(top, cgroup__procs="")
     write(top / "pod", memory__max=2**30 + 2**29, memory__events="oom_kill 0")
     write(top / "pod/box", memory__max="max", memory__events="oom_kill 0")
-    memory = Memory.watch(tmp_path)
+    memory = Memory(tmp_path)
     write(top / "pod/box", memory__events="oom_kill 1")
     assert memory.oom_killed() == "out of memory: limit 1.5 GiB"  # no memory.peak before Linux 5.19
 
@@ -80,7 +80,7 @@ def test_the_tighter_cgroup_around_is_the_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
     folder = v2(tmp_path, memory__max="max") if version == 2 else v1(tmp_path, memory__limit_in_bytes=V1_NO_LIMIT)
-    memory = Memory.watch(tmp_path)
+    memory = Memory(tmp_path)
     name = "memory__events" if version == 2 else "memory__oom_control"
     write(folder, **{name: "oom_kill 9"})
     assert (memory.oom_killed() or "").startswith(
@@ -89,14 +89,14 @@ def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
 
 
 def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
-    assert Memory.watch(tmp_path).oom_killed() is None
+    assert Memory(tmp_path).oom_killed() is None
     proc(tmp_path, "0::/", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
-    assert Memory.watch(tmp_path).oom_killed() is None
+    assert Memory(tmp_path).oom_killed() is None
 
 
 def test_this_machine() -> None:
     """Whatever it has, it can be asked."""
-    assert Memory.watch().oom_killed() is None
+    assert Memory().oom_killed() is None
 
 
 def test_mounts_of_any_name(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_mounts_of_any_name(tmp_path: Path) -> None:
     mounts.write_bytes(odd + mounts.read_bytes().replace(b"/sys/fs/cgroup", b"/sys/fs\\040x/c"))
     (tmp_path / "sys/fs x").mkdir()
     (tmp_path / "sys/fs/cgroup").rename(tmp_path / "sys/fs x/c")
-    memory = Memory.watch(tmp_path)
+    memory = Memory(tmp_path)
     write(tmp_path / "sys/fs x/c", memory__events="oom_kill 1")
     assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"
