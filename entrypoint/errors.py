@@ -36,6 +36,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from entrypoint.model import Outcome
+
 EXIT_SOFTWARE = 70
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
@@ -49,6 +51,11 @@ class EntrypointError(Exception):
     def __init__(self, what: str, seen: str = "", do: str = "") -> None:
         self.what, self.seen, self.do = what, seen, do
         super().__init__(" | ".join(part for part in (what, seen, do) if part))
+
+    @property
+    def outcome(self) -> Outcome:
+        """How a node ends because of it."""
+        return Outcome(self.status, str(self))
 
     def lines(self) -> list[str]:
         """The message as the lines a person reads, one problem a line."""

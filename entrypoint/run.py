@@ -16,7 +16,7 @@ from typing import Any
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.host import checks, hooks, place, process
+from entrypoint.host import checks, hooks, process
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Say, Waiting
@@ -49,7 +49,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"warning: {words}")
     not_ready = _not_ready(spec, facts, draft, signals, say)
     if draft.mode == "coordinated":
-        draft, unusable = place.settle(spec, facts, draft)
+        draft, unusable = checks.run_dir(spec, facts, draft)
         not_ready = not_ready or unusable
     if not_ready and draft.mode != "coordinated":
         return not_ready
@@ -92,7 +92,7 @@ async def _boot(
     try:
         loop = Loop(spec, facts, draft, not_ready, attempt, signals, say)
     except EntrypointError as error:
-        return Outcome(error.status, str(error)), attempt
+        return error.outcome, attempt
     try:
         return await loop.run(), loop.machine.attempt
     finally:
@@ -172,7 +172,7 @@ class Loop:
         if self._not_ready:  # it was known before, and may be the cause
             outcome = self._not_ready
         elif isinstance(error, EntrypointError):
-            outcome = Outcome(error.status, str(error))
+            outcome = error.outcome
         else:
             reason = f"internal error: {type(error).__name__}: {error} | please report it"
             outcome = Outcome(EXIT_SOFTWARE, reason)
@@ -321,7 +321,7 @@ class Loop:
             if not_ready is None:
                 self._programs.prepare(members, env)
         except EntrypointError as error:
-            not_ready = Outcome(error.status, str(error))
+            not_ready = error.outcome
         own = members.reports[self._me]
         facts = messages.Facts(
             slots=own.slots,

@@ -1,4 +1,7 @@
-"""What `run` refuses on this node, one function for each moment; `plan` calls all of them. None needs the network."""
+"""What `run` refuses on this node, one function for each moment; `plan` calls those that change nothing.
+
+None needs the network.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,16 @@ from dataclasses import replace
 
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, rank_table, sshd
+from entrypoint.host.files import Busy, RunDir
 from entrypoint.host.progress import Say
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
+from entrypoint.ranktable import NotReady
 from entrypoint.spec import JobSpec
+
+_ROOM = 64 * 1024  # bytes in the run directory: keys, sshd's configuration, and the files for a session
+# Other places for it. /dev/shm first: each container has its own, and can write it even if all else is read-only.
+_PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
 
 def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, list[Outcome]]:
@@ -21,8 +30,10 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
         try:
             cards = rank_table.look(facts, plan.topology, say)
             plan = settle(spec, facts, plan.topology, replace(plan.members, cards=cards))
+        except NotReady:
+            pass  # the run waits for it
         except EntrypointError as error:
-            refused.append(_outcome(error))
+            refused.append(error.outcome)
     outcomes = (
         machine(spec, plan)[0],
         login(spec, facts, plan),
@@ -38,7 +49,23 @@ def machine(spec: JobSpec, plan: Plan) -> tuple[Outcome | None, list[str]]:
         _check_device(spec, plan)
         return None, preflight.check(plan)
     except EntrypointError as error:
-        return _outcome(error), []
+        return error.outcome, []
+
+
+def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | None]:
+    """Before the roll call: the plan, with another run directory if its own is full or read-only, and why it is.
+
+    A node without sshd could not tell the others why it is not ready; they would wait for it until their deadline.
+    If no other directory can be used either, the plan stays as it was.
+    """
+    why = _unusable(draft.topology.run_dir)
+    # If another entrypoint runs in this container, this one must not answer for it.
+    for place in () if why is None or isinstance(why, Busy) else (*_PLACES, facts.home):
+        other = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
+        if place and _unusable(other) is None:
+            draft = settle(spec, facts, replace(draft.topology, run_dir=other), draft.members)
+            break
+    return draft, why.outcome if why else None
 
 
 def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
@@ -49,7 +76,7 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
         keys.load(spec, plan.topology)
         sshd.check(facts)
     except EntrypointError as error:
-        return _outcome(error)
+        return error.outcome
     return None
 
 
@@ -58,13 +85,11 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     if launch.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
         what, do = launch.needs_ipv4
         seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
-        return _outcome(ConfigError(what, seen, f"give the containers IPv4 addresses, too, {do}"))
+        return ConfigError(what, seen, f"give the containers IPv4 addresses, too, {do}").outcome
     path = facts.env.get("PATH", "")
     for name in launch.needs_programs:
-        try:
-            process.check((name,), {"PATH": path}, os.getcwd())
-        except OSError as error:
-            return process.cannot_start((name,), error)
+        if refused := process.check((name,), {"PATH": path}, os.getcwd()):
+            return refused
         if found := shutil.which(name, path=path):
             path += f":{os.path.dirname(os.path.realpath(found))}"  # it looks for its own programs there, too
     return None
@@ -81,12 +106,7 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 def program(facts: Facts, plan: Plan, program: Program) -> Outcome | None:
     """When a program of this node starts: it is not there, cannot be executed, or has no working directory."""
-    env = environment(facts.env, (*plan.env, *program.env))
-    try:
-        process.check(program.argv, env, plan.workdir)
-    except OSError as error:
-        return process.cannot_start(program.argv, error)
-    return None
+    return process.check(program.argv, environment(facts.env, (*plan.env, *program.env)), plan.workdir)
 
 
 def _check_device(spec: JobSpec, plan: Plan) -> None:
@@ -108,5 +128,13 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
         raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
 
 
-def _outcome(error: EntrypointError) -> Outcome:
-    return Outcome(error.status, str(error))
+def _unusable(path: str) -> EntrypointError | None:
+    try:
+        there = RunDir(path)
+        try:
+            there.write("room", bytes(_ROOM), 0o600)
+        finally:
+            there.close()
+    except EntrypointError as error:
+        return error
+    return None

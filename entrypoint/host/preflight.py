@@ -11,6 +11,7 @@ import resource
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, EntrypointError, OsError
+from entrypoint.host import proc
 from entrypoint.model import Plan
 
 _MIB = 2**20
@@ -28,12 +29,10 @@ def check(plan: Plan, root: Path = Path("/")) -> list[str]:
     Raises CantCreateError when the run directory's file system is full or read-only, OsError when there are too few
     file handles for us; where it is both, the message has both.
     """
-    alone = plan.mode == "exec"  # we become the program, and write nothing
-    found = [] if alone else [error for error in (_disk(plan), _handles(plan)) if error]
-    if len(found) > 1:
-        raise type(found[0])("; ".join(map(str, found)))
-    if found:
-        raise found[0]
+    if plan.mode != "exec":  # else we become the program, and write nothing
+        found = [error for error in (_disk(plan), _handles(plan)) if error]
+        if found:
+            raise type(found[0])("; ".join(map(str, found)))
     warnings = (_shared_memory(plan, root), _handles_of_ranks(plan), _locked_memory(root))
     return [words for words in warnings if words]
 
@@ -60,8 +59,8 @@ def _handles(plan: Plan) -> EntrypointError | None:
     """Raise the limit to what we and the ranks need, as far as the hard limit allows; too few for us is an error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need, ranks = _handles_needed(plan)
-    if not _enough(soft, max(need, ranks)):
-        soft = max(need, ranks) if _enough(hard, max(need, ranks)) else hard
+    if not _enough(soft, most := max(need, ranks)):
+        soft = most if _enough(hard, most) else hard
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if _enough(soft, need):
@@ -113,15 +112,8 @@ def _shared_memory(plan: Plan, root: Path) -> str | None:
 def _locked_memory(root: Path) -> str | None:
     """RDMA locks the memory that it sends from; a limit shows only later, as `cannot allocate memory`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if soft == resource.RLIM_INFINITY or not any((root / "dev/infiniband").glob("uverbs*")) or _may_lock(root):
+    may_lock = proc.has_capability(_CAP_IPC_LOCK, root)
+    if soft == resource.RLIM_INFINITY or not any((root / "dev/infiniband").glob("uverbs*")) or may_lock:
         return None
     seen = f"{soft >> 10} KiB, with RDMA devices in /dev/infiniband"
     return f"little memory can be locked | {seen} | start the container with --ulimit memlock=-1"
-
-
-def _may_lock(root: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        for line in (root / "proc/self/status").read_text().splitlines():
-            if line.startswith("CapEff:"):
-                return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
-    return False

@@ -66,17 +66,16 @@ def mortal(argv: Sequence[str]) -> list[str]:
     return [*_DIES_WITH_US, *argv] if shutil.which(_DIES_WITH_US[0]) else list(argv)
 
 
-def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-    """Raise the OSError that starting this program would raise, so that the message is ours and not the launcher's."""
+def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | None:
+    """The outcome if this program cannot be started, so that the message is ours and not the launcher's."""
     if not os.path.isdir(cwd):
-        kind = errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT
-        raise OSError(kind, os.strerror(kind), cwd)
+        return cannot_start(argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd))
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program, path=env.get("PATH")) is None:
         folders = [""] if "/" in argv[0] else env.get("PATH", "").split(":")
         there = any(os.path.exists(os.path.join(folder, program)) for folder in folders)
-        kind = errno.EACCES if there else errno.ENOENT
-        raise OSError(kind, os.strerror(kind), argv[0])
+        return cannot_start(argv, _os_error(errno.EACCES if there else errno.ENOENT, argv[0]))
+    return None
 
 
 def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
@@ -96,7 +95,11 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
         return cannot_start((file,), error)
     if not first.startswith(b"#!") or b"python" in first:
         return None
-    return cannot_start((file,), PermissionError(errno.EACCES, os.strerror(errno.EACCES), file))
+    return cannot_start((file,), _os_error(errno.EACCES, file))
+
+
+def _os_error(kind: int, file: str) -> OSError:
+    return OSError(kind, os.strerror(kind), file)
 
 
 async def start(

@@ -22,28 +22,37 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
     waiting = Waiting(say, limit, "")
     try:
         while True:
-            path = ranktable.path_from(facts.env, os.path.isdir)
             try:
-                return _cards(ranktable.parse(_read(path), path), facts, topology, say)
+                return look(facts, topology, say)
             except ranktable.NotReady as error:
                 if waiting.elapsed() >= limit:
                     raise
-                waiting.update(f"rank table {path}", error.reason)
+                waiting.update(f"rank table {error.where}", error.reason)
             await rest(_LOOK)
     finally:
         waiting.close()
 
 
-def look(facts: Facts, topology: Topology, say: Say) -> Cards | None:
-    """This node's cards, if the table is complete now; else None.
-
-    Raises as `wait` does for a table that waiting cannot fix.
-    """
+def look(facts: Facts, topology: Topology, say: Say) -> Cards:
+    """This node's cards, as the table has them now. Raises NotReady while it is not complete, else as `wait` does."""
     path = ranktable.path_from(facts.env, os.path.isdir)
-    try:
-        return _cards(ranktable.parse(_read(path), path), facts, topology, say)
-    except ranktable.NotReady:
-        return None
+    table = ranktable.parse(_read(path), path)
+    there = ranktable.nodes(table)
+    if len(there) != len(topology.nodes):
+        raise ConfigError(
+            f"rank table {table.where} is of another job than this",
+            f"it has {len(there)} nodes, this job {len(topology.nodes)}",
+            "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
+        )
+    server = ranktable.own(table, ranktable.names(facts))
+    if odd := ranktable.check_devices(server, topology.device.cards):
+        say(odd)
+    return Cards(
+        table=ranktable.to_v1(table),
+        ranks=tuple(card.rank_id for card in server.devices),
+        devices=ranktable.logical_ids(server, topology.device.cards),
+        size=table.rank_size,
+    )
 
 
 def _read(path: str) -> str:
@@ -53,23 +62,3 @@ def _read(path: str) -> str:
         raise ranktable.NotReady(path, f"it is not there yet; {_NOBODY}") from None
     except OSError as error:
         raise ranktable.NotReady(path, (error.strerror or str(error)).lower()) from None
-
-
-def _cards(table: ranktable.RankTable, facts: Facts, topology: Topology, say: Say) -> Cards:
-    there = ranktable.nodes(table)
-    if len(there) != len(topology.nodes):
-        raise ConfigError(
-            f"rank table {table.where} is of another job than this",
-            f"it has {len(there)} nodes, this job {len(topology.nodes)}",
-            "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
-        )
-    server = ranktable.own(table, ranktable.names(facts))
-    odd = ranktable.check_devices(server, topology.device.cards)
-    if odd:
-        say(odd)
-    return Cards(
-        table=ranktable.to_v1(table),
-        ranks=tuple(card.rank_id for card in server.devices),
-        devices=ranktable.logical_ids(server, topology.device.cards),
-        size=table.rank_size,
-    )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
-from entrypoint.host import names
+from entrypoint.host import proc
+from entrypoint.host.files import put
 from entrypoint.host.process import mortal
 from entrypoint.host.signals import USERS, ignoring
 from entrypoint.model import Facts
+from entrypoint.plan.topology import NAMES, login
 from entrypoint.secret import is_secret
 
 _BUSY = 0.2  # seconds until the next try if sshd refuses our connection
@@ -29,8 +30,8 @@ class Sshd:
         self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
     ) -> None:
         self._process, self._log, self._port, self._heard = process, log, port, heard
-        self._last: deque[str] = deque(maxlen=20)
-        self._listening = asyncio.Event()
+        self._last: deque[str] = deque(maxlen=3)  # lines of its log
+        self._listening = asyncio.get_running_loop().create_future()
         self._probe = ""  # how the log names our own connection
         self._wanted = True
         self._reader = asyncio.create_task(self._read())
@@ -47,7 +48,7 @@ class Sshd:
         program = check(facts)
         # Its sessions get another environment, so it needs no secrets, and its memory and /proc show none.
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
-        environment |= names.environment(facts, config.parent)
+        environment |= _name(facts, config.parent)
         if facts.uid == 0:
             # sshd run by root needs its empty directory, which a tmpfs on /run hides.
             try:
@@ -84,9 +85,7 @@ class Sshd:
 
     async def _prove(self, address: str) -> None:
         ended = asyncio.create_task(self._process.wait())
-        listening = asyncio.create_task(self._listening.wait())
-        await asyncio.wait({ended, listening}, return_when=asyncio.FIRST_COMPLETED)
-        listening.cancel()
+        await asyncio.wait({ended, self._listening}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await self._reader
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
@@ -116,14 +115,12 @@ class Sshd:
             self._last.append(text)
             if not self._probe or self._probe not in text:
                 self._heard(text)
-            if text.startswith("Server listening on"):
-                self._listening.set()
+            if text.startswith("Server listening on") and not self._listening.done():
+                self._listening.set_result(None)
 
     def _failure(self, what: str, seen: str) -> OsError:
-        said = "; ".join(list(self._last)[-3:])
-        return OsError(
-            what, f"{seen}{': ' + said if said else ''}", f"is port {self._port} free? See ENTRYPOINT_SSH_PORT"
-        )
+        seen = ": ".join(filter(None, (seen, "; ".join(self._last))))
+        return OsError(what, seen, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with what was seen if sshd ends before `stop`."""
@@ -135,7 +132,7 @@ class Sshd:
         """End the listener; `sweep` ends its sessions later."""
         self._wanted = False
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGTERM)
+            self._process.terminate()
 
     async def ended(self) -> None:
         """Return when it has ended and its log is read."""
@@ -148,31 +145,43 @@ class Sshd:
 def check(facts: Facts) -> str:
     """sshd's path.
 
-    Raises ConfigError when the image has none, no user to log in as, or root lacks a capability.
+    Raises ConfigError when the image has none, no name for the user to log in as, or root lacks a capability.
     """
     program = facts.programs.get("sshd")
     if program is None:
         raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
-    names.check(facts)
-    if facts.uid == 0:
-        _check_capabilities()
-    return program
-
-
-def _check_capabilities() -> None:
-    """sshd run by root needs these capabilities for a login; without them it drops every connection.
-
-    Raises ConfigError that names the missing ones.
-    """
-    status = Path("/proc/self/status").read_text()
-    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
-    missing = [name for name, bit in _ROOT_NEEDS.items() if not effective >> bit & 1]
+    if not facts.user and NAMES not in facts.programs:
+        raise ConfigError(
+            f"ssh needs a user name for uid {facts.uid}",
+            f"no entry in /etc/passwd, no {NAMES}",
+            "install libnss-wrapper, or run as a user that the image has",
+        )
+    # Without these an sshd run by root drops every connection.
+    missing = [name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)]
     if missing:
         raise ConfigError(
             "an sshd run by root cannot work in this container",
             f"no {', '.join(missing)}",
             "run as another user (the images' own is 1000:100), or add these capabilities",
         )
+    return program
+
+
+def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
+    """What sshd's environment needs so that this uid has a name; nothing where /etc/passwd gives it one.
+
+    libnss_wrapper answers from a passwd file of one line, in sshd and ssh alone, which refuse to work without a name.
+    sshd gives its sessions a new environment, and ssh starts nothing, so no program of the job ever sees it.
+    """
+    if facts.user:
+        return {}
+    passwd = run_dir / "passwd"
+    try:
+        put(passwd, os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"), 0o600)
+    except OSError as error:
+        do = "make room, or set ENTRYPOINT_RUN_DIR"
+        raise CantCreateError(f"cannot write {passwd}", error.strerror or str(error), do) from error
+    return {"LD_PRELOAD": facts.programs[NAMES], "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": "/etc/group"}
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:

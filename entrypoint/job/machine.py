@@ -36,7 +36,7 @@ class Machine:
             while due := [(when, number) for number, (when, _) in enumerate(self._due.values()) if when <= now]:
                 self._due.pop(list(self._due)[min(due)[1]])[1]()
         except EntrypointError as error:
-            give_up(Outcome(error.status, str(error)))
+            give_up(error.outcome)
         return self._actions
 
     def act(self, action: Any) -> None:

@@ -21,7 +21,7 @@ class NotReady(RetryError):
     """
 
     def __init__(self, where: str, reason: str) -> None:
-        self.reason = reason
+        self.where, self.reason = where, reason
         super().__init__(
             f"rank table {where} is not complete", reason, "wait until the platform has written it, or fix the file"
         )
