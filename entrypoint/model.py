@@ -111,6 +111,11 @@ class Node:
     ssh_port: int = 36666  # where its sshd listens
 
     @property
+    def where(self) -> str:
+        """Where the other nodes reach it: its fixed address, else its name."""
+        return self.address or self.host
+
+    @property
     def label(self) -> str:
         """What people call it, such as `worker-3`."""
         return f"{self.task}-{self.index}"

@@ -310,7 +310,7 @@ class Loop:
         def update(state: str) -> None:
             self.tell(events.NameState(node.host, state))
 
-        await resolve(node.address or node.host, None, update)
+        await resolve(node.where, None, update)
         update("")
 
     def _report(self, env: Mapping[str, str], address: str) -> None:

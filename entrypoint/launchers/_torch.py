@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
+from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, Source, left_out
@@ -31,15 +31,19 @@ _AS_LONG_AS_THE_JOB = 2_000_000
 _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
-def launch(spec: JobSpec, topology: Topology, script: File, own: tuple[EnvVar, ...] = ()) -> Launch:
-    """The script on every node. `own` are settings that only this launcher's script has."""
-    refuse_launcher(spec, script.name.removesuffix(".sh"))
+def launch(spec: JobSpec, topology: Topology, name: str, own: tuple[EnvVar, ...] = ()) -> Launch:
+    """`<name>.sh` on every node, with the command's words as its arguments. `own` are settings that it alone has.
+
+    Raises SpecError as `script` does, and for a command that is a launcher itself.
+    """
+    file = script(spec, topology, name)
+    refuse_launcher(spec, name)
     # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
-    program = Program(("bash", f"{topology.run_dir}/{script.name}", *spec.command), (*_settings(spec, topology), *own))
+    program = Program(("bash", f"{topology.run_dir}/{file.name}", *spec.command), (*_settings(spec, topology), *own))
     return Launch(
         (program,),
-        files=(script, _rank_script(topology)),
+        files=(file, _rank_script(topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         reports="both",
         completion="first-failure",
@@ -55,39 +59,27 @@ def _rank_script(topology: Topology) -> File:
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
-def rendered(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
-    """`<name>.sh` as a person starts it, with no entrypoint: the spec's command, env and workdir are in it.
+def script(spec: JobSpec, topology: Topology, name: str, by_hand: str = "") -> File:
+    """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
 
-    What may be a secret is not, since others may read the script: `left_out` names it.
+    For a person who starts it `by_hand`, which says where the values are from, the spec's command, env and workdir are
+    in it. What may be a secret is not, since others may read the script: `left_out` names it. Raises SpecError when
+    torch.extra_args holds an option that the script sets itself.
     """
+    fields = {option: field for option, (_, field) in _RESERVED.items()}
+    refuse_options(spec, "torch.extra_args", spec.torch.extra_args, fields, "the launcher's script")
+    template, slots = f"{name}/{name}.sh.j2", [node.slots for node in topology.nodes]
     secrets = left_out(spec)
-    own = {
-        "env": {name: value for name, value in spec.env.items() if name not in (*secrets, *_BASH_S_OWN)},
-        "workdir": spec.workdir,
-        "command": () if "command" in secrets else spec.command,
-    }
-    return script(spec, topology, name, origin, 0o755, own)
-
-
-def script(
-    spec: JobSpec, topology: Topology, name: str, origin: str, mode: int, own: Mapping[str, Any] | None = None
-) -> File:
-    """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node. Where the
-    entrypoint starts it, it has nothing of its `own`.
-
-    Raises SpecError when torch.extra_args holds an option that the script sets itself.
-    """
-    settled = {option: field for option, (_, field) in _RESERVED.items()}
-    refuse_options(spec, "torch.extra_args", spec.torch.extra_args, settled, "the launcher's script")
-    template = f"{name}/{name}.sh.j2"
     # A script goes to other machines than this one, which is the host where nobody named any.
     unnamed = topology.origins.get("hosts", Source("spec")).origin == "default"
     context = {
-        **(own or {"env": {}, "workdir": None, "command": ()}),
-        "origin": origin,
-        "hosts": [] if unnamed else [node.address or node.host for node in topology.nodes],
+        "env": {n: value for n, value in spec.env.items() if by_hand and n not in (*secrets, *_BASH_S_OWN)},
+        "workdir": spec.workdir if by_hand else None,
+        "command": spec.command if by_hand and "command" not in secrets else (),
+        "origin": by_hand or "the job's spec",
+        "hosts": [] if unnamed else [node.where for node in topology.nodes],
         "slots": topology.leader.slots,
-        "slots_of": _differing([node.slots for node in topology.nodes]),
+        "slots_of": slots if len(set(slots)) > 1 else [],
         "job": topology.job,
         "port": spec.torch.port,
         "node_addr": name == "torchrun",
@@ -98,41 +90,25 @@ def script(
         "extra_args": spec.torch.extra_args,
         "reserved": {option: variable for option, (variable, _) in _RESERVED.items()},
     }
-    return File(f"{name}.sh", render(template, context), template, mode=mode)
-
-
-def _differing(slots: list[int]) -> list[int]:
-    """The slots of each node, where one has others than the rest."""
-    return slots if len(set(slots)) > 1 else []
-
-
-def settled(spec: JobSpec, fields: dict[str, str]) -> tuple[EnvVar, ...]:
-    """The script's variables that fields of the section `torch` are, so that what the plan shows is what it uses.
-
-    One that the spec's own `env` holds stays as it is there.
-    """
-    values = {variable: getattr(spec.torch, field) for variable, field in fields.items() if variable not in spec.env}
-    return tuple(
-        EnvVar(variable, str(value), str(spec.source(f"torch.{fields[variable]}")))
-        for variable, value in values.items()
-        if value is not None
-    )
+    return File(f"{name}.sh", render(template, context), template, mode=0o755 if by_hand else 0o700)
 
 
 def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     """What all nodes agreed on is not for a variable of one of them to change."""
-    origins, hosts = topology.origins, str(topology.origins.get("hosts", ""))
-    if len(topology.nodes) > 1:
-        master = EnvVar("MASTER_ADDR", topology.leader.address or topology.leader.host, hosts)
-    else:
-        master = EnvVar("MASTER_ADDR", "127.0.0.1", "the only node")
+    origins = topology.origins
+    rank, master, _ = (replace(var, default=False) for var in place(spec, topology))
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "the entrypoint"),
-        EnvVar("NNODES", str(len(topology.nodes)), hosts),
-        EnvVar("NODE_RANK", str(topology.me), str(origins.get("node_rank", "the only node"))),
+        EnvVar("NNODES", str(len(topology.nodes)), str(origins.get("hosts", ""))),
+        rank,
         EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
         master,
         # Torch's launchers kill after 30 s; newer ones can be told (2.13 can), so that a longer grace is kept.
         EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(spec.timeouts.grace) + 2), "timeouts.grace", default=True),
-        *settled(spec, {"MASTER_PORT": "port", "TORCH_VERSION": "version"}),
+        *unless_in_env(spec, "torch.port", "torch.version"),
     )
+
+
+def unless_in_env(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
+    """These fields as the script's variables; one that the spec's own `env` holds stays as it is there."""
+    return tuple(var for var in settled(spec, *paths) if var.name not in spec.env)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._openmpi import DAEMONS
+from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.secret import masked_words
@@ -38,15 +40,20 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "mpirun")
     _check_majors(topology, members)
     many, mpi = len(topology.nodes) > 1, members.reports[topology.me].mpi
+    is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
+    before_5, since_5 = DAEMONS
+    needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
+    # The daemons of Open MPI 5 crash where there is IPv6 alone.
+    ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
     launch = Launch(
         files=(_rank_script(spec, topology),),
         env_file=_ENV_FILE,
         needs_roll_call=many,
         reports="ranks",
-        needs_programs=_needs(mpi) if many else (),
-        needs_ipv4=_needs_ipv4(mpi) if many else None,
-        ranks=ranks(spec, members),
-        rank_env=_place(spec, topology),
+        needs_programs=needs if many else (),
+        needs_ipv4=ipv4 if many else None,
+        ranks=_ranks(spec, members),
+        rank_env=place(spec, topology),
         each_rank=tuple(
             EnvVar(name, f"${theirs}", "each rank's own, from mpirun", default=True)
             for name, theirs in _EACH_RANK.items()
@@ -54,10 +61,11 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
     if not topology.is_leader:
         return launch
-    slots = {report.rank: report.slots for report in members.reports}
-    nodes = [{"host": node.host if many else "localhost", "slots": slots[node.rank]} for node in topology.nodes]
-    hostfile = File("hostfile", render("mpirun/hostfile.j2", {"nodes": nodes}), "mpirun/hostfile.j2", mode=0o600)
-    script = File("run_mpi.sh", script_text(spec, topology, members), "mpirun/run_mpi.sh.j2", mode=0o700)
+    nodes = [
+        {"host": node.host if many else "localhost", "slots": report.slots}
+        for node, report in zip(topology.nodes, members.reports, strict=True)
+    ]
+    hostfile, script = _file("hostfile", {"nodes": nodes}), _script(spec, topology, members, "the job's spec", 0o700)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
@@ -75,21 +83,13 @@ def _check_majors(topology: Topology, members: Members) -> None:
         raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
 
 
-def _needs_ipv4(mpi: str) -> tuple[str, str] | None:
-    """The daemons of Open MPI 5 crash where there is IPv6 alone."""
-    if not mpi or int(mpi.split(".")[0]) < 5:
-        return None
-    return f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4"
-
-
 def _rank_script(spec: JobSpec, topology: Topology) -> File:
     """What mpirun starts for each rank, on whichever node it runs."""
     options = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
     options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
     options += ["--each", ",".join(f"{name}={theirs}" for name, theirs in _EACH_RANK.items())]
     words = supervised.command(topology, "{rank}", *options)
-    text = render("mpirun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
-    return File("rank.sh", text, "mpirun/rank.sh.j2", mode=0o600)
+    return _file("rank.sh", {"host": topology.this.host, "supervisor": words})
 
 
 def _login(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
@@ -106,93 +106,68 @@ def _login(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
         ],
     }
     files = [
-        File("agent", render("mpirun/agent.sh.j2", context), "mpirun/agent.sh.j2", mode=0o600),
-        File("ssh_config", render("mpirun/ssh_config.j2", context), "mpirun/ssh_config.j2", mode=0o600),
+        _file("agent", context, template="agent.sh"),
+        _file("ssh_config", context),
         File("client_key", "", "this job's keys", mode=0o600, secret=True),
         File("known_hosts", "", "this job's keys", mode=0o600),
     ]
     if topology.naming:
         context |= {"origin": f"user {topology.user}", "library": topology.naming}
-        files.append(File("ssh", render("mpirun/ssh.sh.j2", context), "mpirun/ssh.sh.j2", mode=0o600))
+        files.append(_file("ssh", context, template="ssh.sh"))
     return files
-
-
-def _place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
-    """What PyTorch's programs want to know of the nodes, unless the user has a value; each rank's own is with it."""
-    leader, hosts = topology.leader, str(topology.origins.get("hosts", ""))
-    return (
-        EnvVar("NODE_RANK", str(topology.me), str(topology.origins.get("node_rank", "the only node")), default=True),
-        EnvVar(
-            "MASTER_ADDR",
-            (leader.address or leader.host) if len(topology.nodes) > 1 else "127.0.0.1",
-            hosts if len(topology.nodes) > 1 else "the only node",
-            default=True,
-        ),
-        EnvVar("MASTER_PORT", str(spec.torch.port), str(spec.source("torch.port")), default=True),
-    )
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (
-        File(
-            "run_mpi.sh", script_text(spec, topology, members, origin, given(spec)), "mpirun/run_mpi.sh.j2", mode=0o755
-        ),
-    )
+    return (_script(spec, topology, members, origin, 0o755, given(spec)),)
 
 
-def script_text(
-    spec: JobSpec, topology: Topology, members: Members, origin: str = "the job's spec", settings: Sequence[Given] = ()
-) -> str:
+def _script(
+    spec: JobSpec, topology: Topology, members: Members, origin: str, mode: int, settings: Sequence[Given] = ()
+) -> File:
     """run_mpi.sh with this job's values as the defaults of its variables."""
-    major = members.reports[0].mpi.split(".")[0]
-    return render(
-        "mpirun/run_mpi.sh.j2",
-        {
-            "origin": origin,
-            "given": settings,
-            "port": spec.ssh.port,
-            "np": ranks(spec, members),
-            "hostfile": spec.mpi.hostfile or f"{topology.run_dir}/hostfile",
-            "mpi_major": major,
-            "multi_node": len(topology.nodes) > 1,
-            "run_dir": topology.run_dir,
-            "grace": max(1, round(spec.timeouts.grace)),
-        },
-    )
+    context = {
+        "origin": origin,
+        "given": settings,
+        "port": spec.ssh.port,
+        "np": _ranks(spec, members),
+        "hostfile": _hostfile(spec, topology),
+        "mpi_major": members.reports[0].mpi.split(".")[0],
+        "multi_node": len(topology.nodes) > 1,
+        "run_dir": topology.run_dir,
+        "grace": max(1, round(spec.timeouts.grace)),
+    }
+    return _file("run_mpi.sh", context, mode)
 
 
-def _needs(mpi: str) -> tuple[str, ...]:
-    """mpirun, and the daemon that it starts on every other node."""
-    if not mpi:
-        return ("mpirun",)
-    before_5, since_5 = DAEMONS
-    return ("mpirun", before_5 if int(mpi.split(".")[0]) < 5 else since_5)
+def _file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str = "") -> File:
+    origin = f"mpirun/{template or name}.j2"
+    return File(name, render(origin, context), origin, mode)
 
 
-def ranks(spec: JobSpec, members: Members) -> int:
+def _hostfile(spec: JobSpec, topology: Topology) -> str:
+    return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
+
+
+def _ranks(spec: JobSpec, members: Members) -> int:
     """World size: mpi.np, else the slots that the nodes counted, summed."""
     return spec.mpi.np or sum(report.slots for report in members.reports)
 
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
     """The script's variables, so that a flag wins over a variable that the container was given."""
-    mpi = spec.mpi
-    settings = {
-        "ENTRYPOINT_STAGE": ("launch", "launcher mpirun"),
-        "ENTRYPOINT_RUN_DIR": (topology.run_dir, str(spec.source("run_dir"))),
-        "SSHD_PORT": (str(spec.ssh.port), str(spec.source("ssh.port"))),
-        "OPENMPI_NP": (str(ranks(spec, members)), str(spec.source("mpi.np")) if mpi.np else "slots of the roll call"),
-        "OPENMPI_HOST_FILE_PATH": (mpi.hostfile or f"{topology.run_dir}/hostfile", str(spec.source("mpi.hostfile"))),
-        "MY_MPI_BTL_TCP_IF": (mpi.interface, str(spec.source("mpi.interface"))),
-        "TUNE_ENV_FILE": (mpi.tune_file, str(spec.source("mpi.tune_file"))),
-        "OPENMPI_BIND_ARGS": (mpi.bind_args, str(spec.source("mpi.bind_args"))),
-        "OPENMPI_X_ARGS": (mpi.x_args, str(spec.source("mpi.x_args"))),
-        "OPENMPI_MCA_ARGS": (mpi.mca_args, str(spec.source("mpi.mca_args"))),
-        "OPENMPI_EXTRA_ARGS": (mpi.extra_args, str(spec.source("mpi.extra_args"))),
-    }
-    known = tuple(EnvVar(name, value, origin) for name, (value, origin) in settings.items() if value is not None)
-    return (*known, *_interfaces(spec, members))
+    counted = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
+    return (
+        EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
+        EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
+        EnvVar("SSHD_PORT", str(spec.ssh.port), str(spec.source("ssh.port"))),
+        EnvVar("OPENMPI_NP", str(_ranks(spec, members)), counted),
+        EnvVar("OPENMPI_HOST_FILE_PATH", _hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
+        *settled(
+            spec, "mpi.interface", "mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args"
+        ),
+        *_interfaces(spec, members),
+    )
 
 
 def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
@@ -203,11 +178,11 @@ def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
     if not chosen or mpi.interface or mpi.tune_file or "tcp_if_" in options or "prte_if_" in options:
         return ()
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
-    values = {"MY_MPI_BTL_TCP_IF": chosen, "NCCL_SOCKET_IFNAME": interfaces.ANY if "/" in chosen else f"={chosen}"}
-    chosen_by = {"MY_MPI_BTL_TCP_IF": _INTERFACES}  # Open MPI takes no second word beside some of them
-    return tuple(
-        EnvVar(name, value, "the roll call", default=True, chosen_by=chosen_by.get(name, ""))
-        for name, value in values.items()
+    nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
+    return (
+        # Open MPI takes no second word beside some of those that say the same.
+        EnvVar("MY_MPI_BTL_TCP_IF", chosen, "the roll call", default=True, chosen_by=_INTERFACES),
+        EnvVar("NCCL_SOCKET_IFNAME", nccl, "the roll call", default=True),
     )
 
 

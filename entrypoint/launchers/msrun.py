@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher, refuse_options
+from entrypoint.launchers._place import master
 from entrypoint.model import File, Launch, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
@@ -40,11 +41,11 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if len(set(slots)) > 1:
         seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
         raise ConfigError("msrun needs as many processes on one node as on any other", seen, "set slots for all nodes")
-    leader, logs = topology.leader, f"{topology.log_dir}/{topology.job}-msrun"
+    logs = f"{topology.log_dir}/{topology.job}-msrun"
     options = {
         "worker_num": sum(slots),
         "local_worker_num": topology.this.slots,
-        "master_addr": (leader.address or leader.host) if len(slots) > 1 else "127.0.0.1",
+        "master_addr": master(topology),
         "master_port": spec.mindspore.port,
         "node_rank": topology.me,
         "log_dir": logs,

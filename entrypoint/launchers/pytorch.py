@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_launcher, with_options
+from entrypoint.launchers._place import endpoint
 from entrypoint.model import Launch, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 
@@ -27,10 +28,10 @@ def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
     always = spec.torch.rank_args == "always"
     added = {}
     if nodes > 1 or topology.this.slots > 1 or always:
-        host = topology.leader.address or topology.leader.host
+        host = topology.leader.where
         if nodes == 1 and topology.origins.get("hosts", DEFAULT).origin == "default":
             host = "127.0.0.1"  # the container's own host name, which it may not even know
-        added["init_method"] = f"tcp://{f'[{host}]' if ':' in host else host}:{spec.torch.port}"
+        added["init_method"] = f"tcp://{endpoint(host, spec.torch.port)}"
     if nodes > 1 or always:
         added |= {"rank": str(topology.me), "world_size": str(nodes)}
     return added

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
-from entrypoint.model import EnvVar, Launch, Members, Node, Program, Topology
+from entrypoint.launchers._place import endpoint
+from entrypoint.model import EnvVar, Launch, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # what else people call it
@@ -64,16 +65,12 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
-    workers = {node.address or node.host for node in topology.nodes if node.task == "worker"}
+    workers = {node.where for node in topology.nodes if node.task == "worker"}
+    port = spec.tensorflow.port
     # A server beside a worker, at the machine's one address, cannot listen where that does.
-    beside = 1 if spec.tensorflow.port < 65535 else -1
+    beside = 1 if port < 65535 else -1
     return [
-        _address(node, node.port or spec.tensorflow.port + (beside if node.task == "ps" and where in workers else 0))
+        endpoint(node.where, node.port or port + (beside if task == "ps" and node.where in workers else 0))
         for node in topology.nodes
-        if node.task == task and (where := node.address or node.host)
+        if node.task == task
     ]
-
-
-def _address(node: Node, port: int) -> str:
-    host = node.address or node.host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

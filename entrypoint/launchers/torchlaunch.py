@@ -11,9 +11,9 @@ ALSO = ("torch.distributed.launch",)  # what else people call it
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """torchlaunch.sh on every node, with the command's words as its arguments."""
-    return _torch.launch(spec, topology, _torch.script(spec, topology, "torchlaunch", "the job's spec", 0o700))
+    return _torch.launch(spec, topology, "torchlaunch")
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (_torch.rendered(spec, topology, "torchlaunch", origin),)
+    return (_torch.script(spec, topology, "torchlaunch", origin),)

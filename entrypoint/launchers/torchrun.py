@@ -11,18 +11,17 @@ ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run") 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """torchrun.sh on every node, with the command's words as its arguments."""
-    this, origins = topology.this, topology.origins
+    origins = topology.origins
     name = origins.get("name", DEFAULT)
-    own = [
+    own = (
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
-        *_torch.settled(spec, {"RDZV_BACKEND": "rdzv_backend", "MAX_RESTARTS": "max_restarts"}),
-    ]
+        *_torch.unless_in_env(spec, "torch.rdzv_backend", "torch.max_restarts"),
+    )
     if len(topology.nodes) > 1:
-        own.append(EnvVar("NODE_ADDR", this.address or this.host, str(origins.get("hosts", "")), default=True))
-    script = _torch.script(spec, topology, "torchrun", "the job's spec", 0o700)
-    return _torch.launch(spec, topology, script, tuple(own))
+        own += (EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),)
+    return _torch.launch(spec, topology, "torchrun", own)
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
-    return (_torch.rendered(spec, topology, "torchrun", origin),)
+    return (_torch.script(spec, topology, "torchrun", origin),)

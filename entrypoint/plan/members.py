@@ -15,7 +15,7 @@ def assume_members(topology: Topology, facts: Facts) -> Members:
     found = interfaces.names(facts.interfaces)
     return Members(
         tuple(
-            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.address or node.host, interfaces=found)
+            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interfaces=found)
             for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,

@@ -103,9 +103,7 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
     for field in fields():
         if field.path in ("env", "command"):
             continue
-        value: Any = spec
-        for part in field.path.split("."):
-            value = getattr(value, part)
+        value: Any = spec.value(field.path)
         origin = topology.origins.get(field.path) or spec.source(field.path)
         value = settled.get(field.path, _shown(list(value) if isinstance(value, tuple) else value))
         rows.append((field.path, value, str(origin)))

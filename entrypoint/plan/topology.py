@@ -114,7 +114,7 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
     """Nodes of one task have one ssh port, so that two of them at one address would be one."""
     first: dict[tuple[str, str], str] = {}
     for node in nodes:
-        address = node.address or node.host
+        address = node.where
         other = first.setdefault((node.task, str(_ip(address) or address.lower())), node.host)  # ::1 has many spellings
         if other != node.host:
             seen = f"{other} and {node.host} are both {address}"

@@ -104,7 +104,7 @@ class RollCall:
             self._sessions.pop(rank).close()
 
     async def _keep_calling(self, node: Node) -> None:
-        name = node.address or node.host
+        name = node.where
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())

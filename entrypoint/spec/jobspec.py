@@ -2,9 +2,10 @@
 
 # Without `from __future__ import annotations`: table.py reads the annotations as the values that they are. In them are
 # a field's Rule, its flags, and the variables of other tools that set it when `ENTRYPOINT_<FIELD>` does not.
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
@@ -209,6 +210,10 @@ class JobSpec:
     def source(self, path: str) -> Source:
         """Where the value at `path` (such as `ssh.port`) came from."""
         return self._sources.get(path, DEFAULT)
+
+    def value(self, path: str) -> Any:
+        """The value at `path`."""
+        return functools.reduce(getattr, path.split("."), self)
 
     def slots_of(self, rank: int) -> int | None:
         """Slots of a node where its entry of `hosts`, or `slots`, says them."""

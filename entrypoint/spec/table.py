@@ -144,7 +144,7 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
         if source.origin == "spec":
             files.add(source.where.rsplit(":", 2)[0])
         elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
-            value: Any = functools.reduce(getattr, field.path.split("."), spec)
+            value: Any = spec.value(field.path)
             if field.kind == "mapping":
                 kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]
                 value = {name: entry for name, entry in value.items() if not is_secret(name)}
