@@ -93,6 +93,22 @@ class Device:
     launcher: str | None = None  # what starts the ranks on this hardware, where it is not like others
 
 
+@dataclass(frozen=True)
+class Access:
+    """What gives a container cards of one kind, in the words of each system that starts containers."""
+
+    resource: str = ""  # what its Kubernetes device plugin calls a card
+    driver: str = ""  # what Docker calls its own driver for such cards, which takes them by their numbers
+    card: str = ""  # device file of a card where there is no such driver; {} in it is the card's number
+    files: tuple[str, ...] = ()  # further device files, that every container with such a card needs
+    folders: tuple[str, ...] = ()  # of the machine, which such a container reads
+
+    @property
+    def in_compose(self) -> bool:
+        """Whether a compose file can give such cards."""
+        return bool(self.driver or self.card)
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # What follows from both
 

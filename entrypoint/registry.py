@@ -7,7 +7,7 @@ import pkgutil
 from types import ModuleType
 
 from entrypoint.errors import ConfigError
-from entrypoint.model import Facts
+from entrypoint.model import Access, Facts
 
 
 def names(kind: str) -> list[str]:
@@ -19,6 +19,11 @@ def names(kind: str) -> list[str]:
 def also(kind: str) -> dict[str, str]:
     """Other names that people have for adapters of a kind, such as `gpu` for `nvidia` -> the adapter's own name."""
     return {other: name for name in names(kind) for other in getattr(load(kind, name), "ALSO", ())}
+
+
+def access(device: str) -> Access:
+    """What gives containers the cards of a device; nothing does where its adapter does not say."""
+    return getattr(load("devices", device), "ACCESS", Access())
 
 
 def load(kind: str, name: str) -> ModuleType:

@@ -33,6 +33,11 @@ def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:
     return {**own, **{setting.names[0]: setting.value for setting in given(spec)}, **own}
 
 
+def own_command(spec: JobSpec) -> list[str]:
+    """What arguments after -- give in the command's place; empty without them: the containers find it in the spec."""
+    return list(spec.command) if spec.source("command").origin == "flag" else []
+
+
 def resources(options: Options) -> dict[str, str]:
     """--resource as name -> quantity.
 

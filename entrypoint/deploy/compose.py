@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entrypoint.deploy._options import Options, resources, settings
+from entrypoint import registry
+from entrypoint.deploy._options import Options, own_command, resources, settings
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -12,17 +14,13 @@ from entrypoint.spec import HostEntry, JobSpec
 __all__ = ["Options", "render"]
 
 _SECRET = "/run/secrets/entrypoint"
-_GPU = "nvidia.com/gpu"  # the name that Kubernetes has for it too
-# What a container needs beside its cards, as CANN's images are started; not tried on a machine with cards.
-_ASCEND = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
-_ASCEND_DRIVER = "/usr/local/Ascend/driver"
 
 
 def render(spec: JobSpec, options: Options) -> str:
     """The compose file's text. Works with compose v1 and v2; the secret is a mounted file, not a variable.
 
-    Raises ConfigError when the spec names no hosts, or asks for Ascend cards and not for how many; UsageError for a
-    resource that compose cannot give, and for a flag that no container could take.
+    Raises ConfigError when the spec names no hosts, or does not say how many cards a node has where each card has to be
+    named; UsageError for a resource that compose cannot give, and for a flag that no container could take.
     """
     hosts = [HostEntry.of(host) for host in spec.hosts]
     hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
@@ -35,21 +33,16 @@ def render(spec: JobSpec, options: Options) -> str:
         "ENTRYPOINT_HOSTS": ",".join(host.name + (f":{host.slots}" if host.slots else "") for host in hosts),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
     }
-    gpus = [_gpus(spec, options, rank) for rank in range(len(hosts))]
+    counts = _counts(spec, options, len(hosts))
     return render_template(
         "compose/compose.yaml.j2",
         {
             "origin": f"{options.spec_name}",
-            "nodes": [
-                {"rank": rank, "host": host.name, "gpus": _own(gpus, rank), "devices": _devices(spec, rank)}
-                for rank, host in enumerate(hosts)
-            ],
+            "nodes": [{"rank": rank, "host": host.name, **_cards(counts, rank)} for rank, host in enumerate(hosts)],
             "settings": settings(spec, own),
             "image": options.image,
             "folder": options.folder,
-            "driver": _ASCEND_DRIVER,
-            # Arguments after -- replace the spec's command; without them the containers find it in the spec.
-            "command": list(spec.command) if spec.source("command").origin == "flag" else [],
+            "command": own_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",
             "secret": _secret(spec),
@@ -63,34 +56,38 @@ def _secret(spec: JobSpec) -> str:
     return given if given.startswith("/") else f"./{given}"
 
 
-def _gpus(spec: JobSpec, options: Options, rank: int) -> int | None:
-    """How many GPUs a container gets; None: all of them."""
+def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int | None]]:
+    """Device -> how many of its cards each container gets; None: all of them."""
+    known = {device: access for device in registry.names("devices") if (access := registry.access(device)).in_compose}
     asked = resources(options)
-    if other := sorted(set(asked) - {_GPU}):
-        do = f"compose gives {_GPU}=N alone; write others into the file, or use the target kubernetes"
+    if other := sorted(set(asked) - {access.resource for access in known.values()}):
+        takes = " or ".join(f"{access.resource}=N" for access in known.values())
+        do = f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
         raise UsageError("compose cannot give such a resource", ", ".join(other), do)
-    if _GPU in asked:
-        if not asked[_GPU].isdecimal():
-            raise UsageError("a number of GPUs is a whole number", asked[_GPU], f"write --resource {_GPU}=2")
-        return int(asked[_GPU])
-    return spec.slots_of(rank) if spec.device == "nvidia" else 0
+    counts: dict[str, list[int | None]] = {}
+    for device, access in known.items():
+        if number := asked.get(access.resource):
+            if not number.isdecimal():
+                do = f"write --resource {access.resource}=2"
+                raise UsageError("a number of cards is a whole number", number, do)
+            counts[device] = [int(number)] * nodes
+        elif spec.device == device:
+            counts[device] = [spec.slots_of(rank) for rank in range(nodes)]
+    return counts
 
 
-def _own(counts: list[int | None], rank: int) -> dict[str, Any]:
-    """The GPUs of a node, next to those of the nodes before it: all containers are on one machine."""
-    count, first = counts[rank], sum(count or 0 for count in counts[:rank])
-    if count is None:
-        return {"count": "all"}
-    return {"device_ids": [str(card) for card in range(first, first + count)]} if count else {}
-
-
-def _devices(spec: JobSpec, rank: int) -> list[str]:
-    """The Ascend cards of a node, chosen as GPUs are, and the devices of their driver."""
-    if spec.device != "ascend":
-        return []
-    counts = [spec.slots_of(each) for each in range(rank + 1)]
-    if None in counts:
-        raise ConfigError("how many cards has each node?", "device: ascend, and no slots", "add slots: 8")
-    *before, own = (count or 0 for count in counts)
-    cards = range(sum(before), sum(before) + own)
-    return [*(f"/dev/davinci{card}" for card in cards), *_ASCEND]
+def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, list[Any]]:
+    """What a container needs for its cards, which are next to those of the nodes before: all are on one machine."""
+    given: dict[str, list[Any]] = {"reserved": [], "files": [], "folders": []}
+    for device, numbers in counts.items():
+        access, own, first = registry.access(device), numbers[rank], sum(number or 0 for number in numbers[:rank])
+        if own is None and not access.driver:
+            raise ConfigError("how many cards has each node?", f"device: {device}, and no slots", "add slots: 8")
+        cards = [str(card) for card in range(first, first + (own or 0))]
+        if access.driver and own != 0:
+            which = {"count": "all"} if own is None else {"device_ids": cards}
+            given["reserved"].append({**which, "driver": access.driver, "capabilities": ["gpu"]})
+        elif cards:
+            given["files"] += [*map(access.card.format, cards), *access.files]
+            given["folders"] += access.folders
+    return given

@@ -12,7 +12,7 @@ import math
 import yaml
 
 from entrypoint import registry
-from entrypoint.deploy._options import Options, resources, settings
+from entrypoint.deploy._options import Options, own_command, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
@@ -50,7 +50,7 @@ def render(spec: JobSpec, options: Options) -> str:
     # As the nodes that the spec names by other names, each has its own slots.
     slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     hosts = [f"{spec.name}-{rank}.{spec.name}" + (f":{own}" if own else "") for rank, own in enumerate(slots)]
-    command = spec.command if spec.source("command").origin == "flag" else ()
+    command = own_command(spec)
     return render_template(
         "kubernetes/job.yaml.j2",
         {
@@ -97,7 +97,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     """Resources of each Pod: those asked for, and the cards that the spec speaks of."""
     limits = resources(options)
-    card = getattr(registry.load("devices", spec.device), "RESOURCE", "") if spec.device else ""
+    card = registry.access(spec.device).resource if spec.device else ""
     if not card or any("/" in name for name in limits):  # a resource of a device plugin's is named already
         return limits
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}

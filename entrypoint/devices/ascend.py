@@ -10,10 +10,16 @@ from __future__ import annotations
 import re
 
 from entrypoint.errors import ConfigError
-from entrypoint.model import Device, Facts
+from entrypoint.model import Access, Device, Facts
 
 ALSO = ("npu", "npus", "davinci")  # what else people call it
-RESOURCE = "huawei.com/Ascend910"  # what its Kubernetes device plugin calls a card
+# Files and folder as CANN's images are started with; not tried on a machine with cards.
+ACCESS = Access(
+    resource="huawei.com/Ascend910",
+    card="/dev/davinci{}",
+    files=("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"),
+    folders=("/usr/local/Ascend/driver",),
+)
 
 _VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 _SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: this many cards where there are none

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.model import Device, Facts
+from entrypoint.model import Access, Device, Facts
 
 ALSO = ("gpu", "gpus", "cuda")  # what else people call it
-RESOURCE = "nvidia.com/gpu"  # what its Kubernetes device plugin calls a card
+ACCESS = Access(resource="nvidia.com/gpu", driver="nvidia")
 
 
 def matches(facts: Facts) -> bool:

@@ -75,10 +75,13 @@ def test_a_device_is_one_file_and_one_folder_of_cases(copy: Copy) -> None:
     assert "device lumen\n" in done.stdout
     assert "  LUMEN_WAIT=1800  # device lumen\n" in done.stdout
     assert "  slots: 2  # default 2 /dev/lumen*\n" in done.stdout
-    # What it is called elsewhere: by people, and by Kubernetes.
+    # What it is called elsewhere: by people, by Kubernetes, and by compose, which gives each container its own.
     copy.write({"job.yaml": "hosts: [a, b]\nslots: 2\ndevice: lumen\n"})
     deployed = copy.python(*ENTRYPOINT, "deploy", "kubernetes", "--spec", "job.yaml", "--image", "i")
     assert '"lumen.example/card": "2"' in deployed.stdout, deployed
+    deployed = copy.python(*ENTRYPOINT, "deploy", "compose", "--spec", "job.yaml", "--image", "i")
+    for cards in ('"/dev/lumen0", "/dev/lumen1"', '"/dev/lumen2", "/dev/lumen3"'):
+        assert f'    devices: [{cards}, "/dev/lumenctl"]\n' in deployed.stdout, deployed
     assert "did you mean `lumen`?" in copy.python(*words, "--device", "lumens", "--", "true").stderr
 
 

@@ -167,6 +167,8 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     unequal = services("hosts: [a:1, b:2=10.0.0.2]\ndevice: ascend")
     assert [each["devices"][:-3] for each in unequal] == [["/dev/davinci0"], ["/dev/davinci1", "/dev/davinci2"]]
     assert {each["environment"]["ENTRYPOINT_HOSTS"] for each in unequal} == {"a:1,b:2"}
+    first, second = services("", "huawei.com/Ascend910=1")
+    assert [first["devices"], second["devices"]] == [["/dev/davinci0", *driver], ["/dev/davinci1", *driver]]
     assert gpus("hosts: [a:1, b]\nslots: 2\ndevice: nvidia") == [["0"], ["1", "2"]]
     for wrong, words in (("cpu=4", "compose cannot give such a resource | cpu"), ("cpu", "a resource is NAME=")):
         with pytest.raises(EntrypointError, match=re.escape(words)):
