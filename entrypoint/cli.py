@@ -15,6 +15,7 @@ from entrypoint import registry
 from entrypoint import spec as specs
 from entrypoint.arguments import parser
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
+from entrypoint.host import files
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.model import Facts, File, Topology
 from entrypoint.plan import locate, rendered, settle
@@ -125,20 +126,19 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
         args.node_rank = "0"
     spec, facts = _given(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
-    files = rendered(spec, facts, origin)
-    _write(Path(args.out), files)
+    scripts = rendered(spec, facts, origin)
+    _write(Path(args.out), scripts)
     if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
         say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
     if left := specs.kept_back(spec):
         say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
-    for file in files:
+    for file in scripts:
         say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0
 
 
 def _deploy(args: argparse.Namespace, say: Speaker) -> int:
-    text, file = _spec_text(args.spec)
-    spec = specs.load(text, file, _environ(), _overrides(args))
+    spec, text = _spec(args)
     if not args.spec:
         raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
@@ -147,19 +147,13 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
-    options = module.Options(args.image, folder, name, text or "", nodes, tuple(args.resource))
+    options = module.Options(args.image, folder, name, text, nodes, tuple(args.resource))
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
     if left := specs.kept_back(spec):
         say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
-    if args.out:
-        path = Path(args.out)
-        _write(path.parent, [File(path.name, rendered, args.target)])
-        say(f"wrote {args.out}")
-    else:
-        answer(rendered)
-    return 0
+    return _give(rendered, args.out, say)
 
 
 def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
@@ -176,14 +170,7 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
     if args.verb == "check":
         answer(ranktable.describe(table, args.me))
         return 0
-    text = ranktable.WRITERS[args.to](table)
-    if not args.out:
-        answer(text)
-        return 0
-    path = Path(args.out)
-    _write(path.parent, [File(path.name, text, args.to)])
-    say(f"wrote {args.out}")
-    return 0
+    return _give(ranktable.WRITERS[args.to](table), args.out, say)
 
 
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
@@ -204,63 +191,60 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 
 
 def _given(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
-    from entrypoint.host import facts as reading
+    from entrypoint.host import facts
 
-    text, file = _spec_text(args.spec)
-    return specs.load(text, file, _environ(), _overrides(args)), reading.read()
+    return _spec(args)[0], facts.read()
+
+
+def _spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
+    """What the user asked for, and the text of the spec file, "" where there is none."""
+    text = None
+    if args.spec:
+        data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
+        text = data.decode("utf-8", "surrogateescape")
+    return specs.load(text, args.spec or "", _environ(), _overrides(args)), text or ""
 
 
 def _environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != _TRACE}
 
 
-def _spec_text(path: str | None) -> tuple[str | None, str]:
-    from entrypoint.host.files import read
-
-    if not path:
-        return None, ""
-    try:
-        return read(path).decode("utf-8", "surrogateescape"), path
-    except OSError as error:
-        raise NoInputError(
-            f"cannot read the job spec {path}",
-            error.strerror or "",
-            "give --spec or ENTRYPOINT_SPEC a file that is there",
-        ) from None
-
-
 def _text(path: str) -> str:
-    from entrypoint.host.files import read
+    return _read(path, path, "give a file that is there").decode("utf-8", "replace")
 
+
+def _read(path: str, what: str, do: str) -> bytes:
     try:
-        return read(path).decode("utf-8", "replace")
+        return files.read(path)
     except OSError as error:
-        raise NoInputError(f"cannot read {path}", error.strerror or "", "give a file that is there") from None
+        raise NoInputError(f"cannot read {what}", error.strerror or "", do) from None
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
-    given: dict[str, specs.Override] = {}
-    for field in specs.fields():
-        if field.flags and (value := getattr(args, field.path, None)) is not None:
-            given[field.path] = specs.Override(value, field.flags[-1])
-    if getattr(args, "env", None):
-        given["env"] = specs.Override(args.env, "--env")
-    if args.command:
-        given["command"] = specs.Override(args.command, "--")
-    return given
+    given = [(field.path, getattr(args, field.path), field.flags[-1]) for field in specs.fields() if field.flags]
+    given += [("env", args.env, "--env"), ("command", args.command or None, "--")]
+    return {path: specs.Override(value, flag) for path, value, flag in given if value is not None}
 
 
-def _write(folder: Path, files: Sequence[File]) -> None:
-    from entrypoint.host.files import put
+def _give(text: str, out: str | None, say: Speaker) -> int:
+    """A command's answer, in the file that --out names or on stdout."""
+    if out:
+        path = Path(out)
+        _write(path.parent, [File(path.name, text, "")])
+        say(f"wrote {out}")
+    else:
+        answer(text)
+    return 0
 
+
+def _write(folder: Path, made: Sequence[File]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
+        for file in made:
+            files.put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
-        raise CantCreateError(
-            f"cannot write into {folder}", error.strerror or str(error), "give --out a writable place"
-        ) from None
+        seen = error.strerror or str(error)
+        raise CantCreateError(f"cannot write into {folder}", seen, "give --out a writable place") from None
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
