@@ -26,9 +26,9 @@ class Place:
     """Where a value stands. Places sort as problems are listed: files, then variables, then flags."""
 
     group: int  # 0 the spec file, 1 the environment, 2 the flags
-    line: int  # 0 outside the file
-    column: int
-    where: str  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
+    line: int = 0  # 0 outside the file
+    column: int = 0
+    where: str = ""  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
 
     @property
     def source(self) -> Source:
@@ -41,9 +41,15 @@ class Item:
 
     value: Any
     place: Place
-    seen: str  # the value as a message shows it
+    shown: str = ""  # how a message shows a value that is no text, list or mapping
     written: str = ""  # a plain (unquoted) scalar that is not text, as it was written
     key: Place | None = None  # where the key stands, in a mapping
+
+    @property
+    def seen(self) -> str:  # the value as a message shows it
+        if isinstance(self.value, str):
+            return self.shown or quoted(self.value)
+        return self.shown or ("a list" if isinstance(self.value, list) else "a mapping")
 
 
 class Report:
@@ -78,8 +84,3 @@ def one_line(text: str, limit: int = 60) -> str:
 def quoted(text: str) -> str:
     """Text as a message shows it."""
     return f'"{one_line(text)}"'
-
-
-def text_item(text: str, place: Place) -> Item:
-    """An Item that holds text."""
-    return Item(text, place, quoted(text))

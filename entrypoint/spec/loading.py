@@ -8,6 +8,7 @@ the order above pick the one that counts: a mistake in the file is reported even
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -20,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoint.secret import Secret, is_secret, weakness
-from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted, text_item
+from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
@@ -51,7 +52,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     items: dict[str, Item] = {}  # the one that counts, of every field that was given and of every entry of a mapping
     for field in fields():
         flag = flags.get(field.path)
-        from_flag = _from_text(field, flag.value, Place(2, 0, 0, flag.where), report) if flag else None
+        from_flag = _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
         for item in filter(None, (from_flag, _from_env(field, env, report), written.get(field.path))):
             value = checked(field, item, report)
             items.setdefault(field.path, item)
@@ -75,10 +76,6 @@ def _with(section: Any, chosen: tuple[str, Any]) -> Any:
     name, _, rest = chosen[0].partition(".")
     value = _with(getattr(section, name), (rest, chosen[1])) if rest else chosen[1]
     return dataclasses.replace(section, **{name: value})
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# From where a value may come
 
 
 def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
@@ -114,7 +111,7 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
-            return _from_text(field, env[name], Place(1, 0, 0, name), report)
+            return _from_text(field, env[name], Place(1, where=name), report)
     return None
 
 
@@ -123,7 +120,7 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in known.values():
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
-            report.add(Place(1, 0, 0, name), "", "no such setting", "", near)
+            report.add(Place(1, where=name), "", "no such setting", "", near)
 
 
 def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
@@ -132,17 +129,14 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: R
         if field.kind == "mapping":
             return _json(given, place) if isinstance(given, str) else _assignments(given, place)
         if isinstance(given, list):
-            return Item([text_item(word, place) for word in given], place, "a list")
-        if field.kind in ("integer", "number") and re.fullmatch(r"\s*[-+]?[0-9]{1,100}\s*", given):
+            return Item([Item(word, place) for word in given], place)
+        if field.kind == "list":
+            return _list(field.path, given, place, report)
+        if field.kind == "integer" and re.fullmatch(r"[-+]?[0-9]{1,100}", given.strip()):
             return Item(int(given.strip()), place, quoted(given))
-        if field.kind == "number" and re.fullmatch(r"\s*[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*", given):
+        if field.kind == "number" and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", given.strip()):
             return Item(float(given.strip()), place, quoted(given))
-        if field.kind != "list":
-            return text_item(given, place)
-        if given.lstrip().startswith("["):
-            return _flow_list(given, place, field.path, report)
-        words = re.split(r"[,\s]+", given.strip(", \t\r\n")) if field.path == "hosts" else shlex.split(given)
-        return Item([text_item(word, place) for word in words], place, "a list")
+        return Item(given, place)
     except ValueError as error:
         # Only shell words may be shown: a command's, unless it seems to hold a password.
         shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
@@ -156,35 +150,36 @@ def _assignments(words: list[str], place: Place) -> Item:
         name, sign, value = word.partition("=")
         if not sign:
             raise ValueError("`=` is missing" + ("" if is_secret(word) else f" after {quoted(name)}"))
-        entries[name] = text_item(value, place)  # given twice, the later wins, as in a shell
-    return Item(entries, place, "a mapping")
+        entries[name] = Item(value, place)  # given twice, the later wins, as in a shell
+    return Item(entries, place)
 
 
-def _flow_list(text: str, place: Place, path: str, report: Report) -> Item | None:
-    """A JSON list, else a YAML one: JSON first because its surrogate pairs and tabs are nothing to YAML."""
-    try:
+def _list(path: str, text: str, place: Place, report: Report) -> Item | None:
+    if not text.lstrip().startswith("["):
+        words = re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
+        return Item([Item(word, place) for word in words], place)
+    with contextlib.suppress(ValueError):  # JSON first, since its surrogate pairs and tabs are nothing to YAML
         return _json(text, place)
-    except ValueError:
-        item = _yaml(text, place.where, report, place.group, path)
-        return item and dataclasses.replace(item, place=place)
+    item = _yaml(text, place.where, report, place.group, path)
+    return item and dataclasses.replace(item, place=place)
 
 
 def _json(text: str, place: Place) -> Item:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
+        made: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in made:
                 raise ValueError(f"{quoted(name)} is given twice")
-            seen.add(name)
-        return dict(pairs)
+            made[name] = value
+        return made
 
     def item(value: Any) -> Item:
         if isinstance(value, str):
-            return text_item(value, place)
+            return Item(value, place)
         if isinstance(value, list):
-            return Item([item(entry) for entry in value], place, "a list")
+            return Item([item(entry) for entry in value], place)
         if isinstance(value, dict):
-            return Item({name: item(entry) for name, entry in value.items()}, place, "a mapping")
+            return Item({name: item(entry) for name, entry in value.items()}, place)
         written = json.dumps(value)
         kind = "nothing" if value is None else "a boolean" if isinstance(value, bool) else "a number"
         return Item(Odd.MISREAD if isinstance(value, bool) else value, place, f"{one_line(written)} is {kind}", written)
@@ -201,10 +196,6 @@ def _yaml(*text: Any) -> Item | None:
     from entrypoint.spec import yamlfile  # here, since most starts read no YAML and PyYAML takes 10 ms
 
     return yamlfile.read(*text)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# What only the whole shows
 
 
 def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item], report: Report) -> None:
@@ -237,7 +228,7 @@ def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Ite
     text = env.get(SECRET)
     if not text:
         return None
-    place = Place(1, 0, 0, SECRET)
+    place = Place(1, where=SECRET)
     if wrong := weakness(text.encode(errors="surrogateescape")):
         report.add(place, "", *wrong, "make one with: openssl rand -hex 32")
     rival = items.get("secret_file")
@@ -248,5 +239,5 @@ def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Ite
     elif rival:
         del items["secret_file"]
         chosen.pop("secret_file", None)
-    items["secret"] = Item("", place, "")
+    items["secret"] = Item("", place)
     return Secret(text)

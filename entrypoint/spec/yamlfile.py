@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted, text_item
+from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
 
 MAX_CHARACTERS = 1 << 20
 MAX_VALUES = 10_000  # after anchors are expanded
@@ -46,29 +46,21 @@ class _Refused(yaml.MarkedYAMLError):
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer that counts what anchors would expand to, before anything is expanded."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._values = self._depth = 0
-        self._shape: dict[int, tuple[int, int]] = {}  # finished node -> its values and depth, aliases expanded
+    _values = _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        is_alias, before = isinstance(event, yaml.AliasEvent), self._values
         self._depth += 1
         self._bound(self._depth, event)
         node: Any = super().compose_node(parent, index)
         self._depth -= 1
-        if not is_alias:
-            entries = [] if isinstance(node, yaml.ScalarNode) else node.value
-            children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
-            self._values += 1
-            depth = 1 + max((self._shape[id(child)][1] for child in children), default=0)
-            self._shape[id(node)] = (self._values - before, depth)
-        elif id(node) not in self._shape:
-            raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
-        else:
-            self._values += self._shape[id(node)][0]
-        self._bound(self._depth + self._shape[id(node)][1], event)
+        values, depth = 1, 1
+        if isinstance(event, yaml.AliasEvent):
+            if node.end_mark is None:  # it has not been read to its end
+                raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
+            values, depth = _size(node)
+        self._values += values
+        self._bound(self._depth + depth, event)
         return node
 
     def _bound(self, depth: int, event: Any) -> None:
@@ -77,6 +69,13 @@ class _Composer(yaml.SafeLoader):
         if self._values > MAX_VALUES:
             what = f"more than {MAX_VALUES:,} values once the anchors are expanded"
             raise _Refused(what, "use fewer aliases", event.start_mark)
+
+
+def _size(node: Any) -> tuple[int, int]:
+    """How many values a node is, aliases expanded, and how deep they go."""
+    entries = [] if isinstance(node, yaml.ScalarNode) else node.value
+    sizes = [_size(child) for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
+    return 1 + sum(values for values, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
 class _Reader:
@@ -109,7 +108,7 @@ class _Reader:
             self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
         else:
             is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
-            return Item({}, self.at(1, 1), "nothing") if is_empty else self.item(node, self.path)
+            return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         return None
 
     def fail(self, place: Place, what: str, seen: str, do: str) -> None:
@@ -149,20 +148,20 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node.value, tag, node, place, path)
         if isinstance(node, yaml.SequenceNode) and tag == "seq":
-            return Item([self.item(n, f"{path}.{i}") for i, n in enumerate(node.value)], place, "a list")
+            return Item([self.item(n, f"{path}.{i}") for i, n in enumerate(node.value)], place)
         if isinstance(node, yaml.MappingNode) and tag == "map":
-            return Item(self.mapping(node, path), place, "a mapping")
+            return Item(self.mapping(node, path), place)
         return self.refuse_tag(node, place, path)
 
     def refuse_tag(self, node: Any, place: Place, path: str) -> Item:
         tag = re.sub("^tag:yaml.org,2002:", "!!", node.tag)
         self.report.add(place, path, "this tag is not allowed here", f"`{one_line(tag)}`", "remove the tag")
-        return Item(Odd.REPORTED, place, "")
+        return Item(Odd.REPORTED, place)
 
     def scalar(self, text: str, tag: str, node: Any, place: Place, path: str) -> Item:
         is_word = node.style is None and text in ("y", "Y", "n", "N")  # booleans in YAML 1.1, text to PyYAML
         if tag in ("str", "value", "merge") and not is_word:
-            return text_item(text, place)
+            return Item(text, place)
         if tag == "null":
             return Item(None, place, "nothing" if not text else f"YAML reads {one_line(text)} as nothing", text)
         if tag not in _KINDS and not is_word:
@@ -181,7 +180,7 @@ class _Reader:
         except (ValueError, LookupError, ArithmeticError, AttributeError, yaml.YAMLError):
             do = "write another value, or quote it"
             self.report.add(place, path, f"YAML cannot read this as a {_KINDS[tag]}", quoted(text), do)
-            return Item(Odd.REPORTED, place, "")
+            return Item(Odd.REPORTED, place)
         return Item(value, place, f"YAML reads {one_line(text)} as {reads}", text)
 
     def mapping(self, node: Any, path: str) -> dict[str, Item]:
