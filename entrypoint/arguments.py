@@ -118,7 +118,7 @@ def _job_arguments(spec: str | None) -> _Parser:
     parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
     for field in specs.fields():
         if field.flags:
-            names = ", ".join(specs.adapters(field))
+            names = ", ".join(field.adapters)
             text = f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''} (or {field.env})"
             metavar = field.path.rsplit(".", 1)[-1].upper()
             parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=text.replace("%", "%%"))

@@ -54,10 +54,6 @@ def script() -> None:
     os._exit(main())
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# The commands
-
-
 def _run(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.host import health, process
     from entrypoint.host.result import recorded
@@ -184,10 +180,6 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
     "run": _run, "plan": _plan, "render": _render, "deploy": _deploy, "ranktable": _ranktable, "health": _health,
     "schema": _schema,
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# From the command line to values
 
 
 def _given(args: argparse.Namespace) -> tuple[JobSpec, Facts]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Facts, Node, Site, Topology
-from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
+from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, ip, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".
@@ -97,17 +96,10 @@ def _advice(hosts: list[str], bad: list[str]) -> str:
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
     pairs = ",".join(
-        f"worker-{rank}={host if ':' in host and _ip(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2])
+        f"worker-{rank}={host if ':' in host and ip(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2])
     )
     more = ",..." if len(hosts) > 2 else ""
     return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{more}"
-
-
-def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
@@ -115,7 +107,7 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
     first: dict[tuple[str, str], str] = {}
     for node in nodes:
         address = node.where
-        other = first.setdefault((node.task, str(_ip(address) or address.lower())), node.host)  # ::1 has many spellings
+        other = first.setdefault((node.task, str(ip(address) or address.lower())), node.host)  # ::1 has many spellings
         if other != node.host:
             seen = f"{other} and {node.host} are both {address}"
             raise ConfigError(f"two hosts have one address ({origin})", seen, "give each node an address of its own")

@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import VARIABLE, FieldInfo
-from entrypoint.spec.table import RESERVED, about, adapters, entries, fields
+from entrypoint.spec.table import RESERVED, about, entries, fields
 
 _INTRODUCTION = """\
 <!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
@@ -70,7 +70,7 @@ def _property(field: FieldInfo) -> dict[str, Any]:
             value[key] = bound
     if field.rule.pattern:
         value["pattern"] = field.rule.pattern
-    if names := adapters(field) or list(field.choices):
+    if names := field.adapters or list(field.choices):
         value["enum"] = names
     if field.default is None:
         value = {"anyOf": [value, {"type": "null"}]}
@@ -97,7 +97,7 @@ def markdown() -> str:
 def _row(field: FieldInfo) -> str:
     default = "" if field.default in (None, (), {}) else f"`{field.default}`"
     variables, flags = (" ".join(f"`{name}`" for name in names) for names in ((field.env, *field.aliases), field.flags))
-    names = ", ".join(f"`{name}`" for name in adapters(field))
+    names = ", ".join(f"`{name}`" for name in field.adapters)
     takes = f"one of {names}" if names else field.type
     cells = (f"`{field.path}`", takes, default, variables, flags, field.description.replace("|", "\\|"))
     return f"| {' | '.join(cells)} |"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import ipaddress
 import json
 import re
@@ -17,8 +16,7 @@ from entrypoint import registry
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Odd, Report, one_line, quoted
 
-Wrong = tuple[str, str]
-"""What is wrong with a value, and what to do about it."""
+Wrong = tuple[str, str]  # what is wrong with a value, and what to do about it
 
 SECRET = "ENTRYPOINT_SECRET"
 JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -71,6 +69,10 @@ class FieldInfo:
         return str(self.default).removesuffix(".0")
 
     @property
+    def adapters(self) -> list[str]:  # the only values it takes, where it names an adapter
+        return registry.names(self.rule.adapters) if self.rule.adapters else []
+
+    @property
     def description(self) -> str:  # its meaning on one line
         return " ".join(self.meaning.split())
 
@@ -80,21 +82,17 @@ def checked(field: FieldInfo, item: Item, report: Report) -> Any:
     value, rule = _value(field, item, report), field.rule
     if value is None:
         return None
+    fits, what, do = True, field.needs, f"write for example {field.example}"
     if rule.check and (wrong := rule.check(value)):
-        report.add(item.place, field.path, wrong[0], quoted(value), wrong[1])
-        return None
-    if isinstance(value, str):
-        fits = value in field.choices if field.choices else not rule.pattern or re.fullmatch(rule.pattern, value)
-    else:
-        fits = not isinstance(value, (int, float)) or (rule.ge <= value <= rule.le and value > rule.gt)
+        fits, (what, do) = False, wrong
+    elif field.choices:
+        fits, do = value in field.choices, suggestion(value, dict(zip(field.choices, field.choices, strict=True)))
+    elif isinstance(value, str):
+        fits = not rule.pattern or re.fullmatch(rule.pattern, value) is not None
+    elif isinstance(value, (int, float)):
+        fits = rule.ge <= value <= rule.le and value > rule.gt
     if not fits:
-        seen = quoted(value) if isinstance(value, str) else one_line(str(value))
-        do = (
-            suggestion(value, {name: name for name in field.choices})
-            if field.choices
-            else f"write for example {field.example}"
-        )
-        report.add(item.place, field.path, field.needs, seen, do)
+        report.add(item.place, field.path, what, quoted(value) if isinstance(value, str) else one_line(str(value)), do)
         return None
     return plain_path(value) if rule.is_path else value
 
@@ -118,12 +116,14 @@ def _value(field: FieldInfo, item: Item, report: Report) -> Any:
         return raw
     if field.kind == "number" and isinstance(raw, (int, float)) and abs(raw) < 1e15 and isfinite(raw):
         return float(raw)
-    if field.kind in HOW:
-        do = "write it as a list, one entry for each word" if field.kind == "list" else "write it as a mapping"
-        if field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
-            do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
-        if item.place.group:
-            do = HOW[field.kind]
+    if field.kind in HOW and item.place.group:
+        do = HOW[field.kind]
+    elif field.kind == "mapping":
+        do = "write it as a mapping"
+    elif field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
+        do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
+    elif field.kind == "list":
+        do = "write it as a list, one entry for each word"
     elif isinstance(raw, str) and item.place.group == 0 and re.fullmatch(r"[0-9.]+", raw):
         do = "remove the quotes"
     else:
@@ -163,10 +163,6 @@ def _variable(name: str, item: Item, path: str, report: Report) -> bool:
     else:
         return True
     return False
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Hosts
 
 
 @dataclass(frozen=True)
@@ -231,16 +227,16 @@ def _is_slots(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
+    # Four numbers with dots are an IP address that is wrong, not a host name.
+    return bool(ip(text)) or (check_host(text) is None and not re.fullmatch(r"[0-9.]+", text))
+
+
+def ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that the text is, or None."""
     try:
-        ipaddress.ip_address(text)
+        return ipaddress.ip_address(text)
     except ValueError:
-        # Four numbers with dots are an IP address that is wrong, not a host name.
-        return check_host(text) is None and not re.fullmatch(r"[0-9.]+", text)
-    return True
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# Paths and names
+        return None
 
 
 def plain_path(text: str) -> str:
@@ -267,15 +263,16 @@ RUN_DIR = Rule("path", check=_run_dir, is_path=True)
 
 def adapter(kind: str) -> Rule:
     """The rule of a field that names an adapter of a kind, such as `launchers`."""
-    return Rule(f"name of a {kind.removesuffix('s')}", adapters=kind, check=functools.partial(_adapter, kind))
+    one = kind.removesuffix("s")
 
+    def check(text: str) -> Wrong | None:
+        known = registry.names(kind)
+        if text in known:
+            return None
+        homes = {name: name for name in known} | registry.also(kind)
+        return f"there is no such {one}", suggestion(text, homes, known)
 
-def _adapter(kind: str, text: str) -> Wrong | None:
-    known = registry.names(kind)
-    if text in known:
-        return None
-    homes = {name: name for name in known} | registry.also(kind)
-    return f"there is no such {kind.removesuffix('s')}", suggestion(text, homes, known)
+    return Rule(f"name of a {one}", adapters=kind, check=check)
 
 
 def suggestion(word: str, homes: Mapping[str, str], known: Iterable[str] = ()) -> str:

@@ -13,7 +13,7 @@ from math import inf
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from entrypoint import registry, secret
+from entrypoint import secret
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
@@ -91,15 +91,10 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return _unwrapped(get_args(annotation)[0]) if NoneType in get_args(annotation) else (annotation, ())
 
 
-def adapters(field: FieldInfo) -> list[str]:
-    """The names that the field takes, where it names an adapter; else none."""
-    return registry.names(field.rule.adapters) if field.rule.adapters else []
-
-
 def settings_in(env: Mapping[str, str]) -> set[str]:
     """Our variables that are set and say something of a job, by name."""
-    ours = {name for name, value in env.items() if name.startswith(PREFIX) and value and not is_service(name, value)}
-    return ours - {"ENTRYPOINT_CACHE"}
+    ours = {name: value for name, value in env.items() if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"}
+    return {name for name, value in ours.items() if value and not is_service(name, value)}
 
 
 def is_service(name: str, value: str) -> bool:
