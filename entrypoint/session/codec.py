@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Check, Invalid, one_line
+from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, one_line
 
-Kinds = Mapping[str, "tuple[type, Mapping[str, Check]]"]
+Kinds = Mapping[str, type]
 
 # Bytes in one line. To a worker, the spec's env travels in one; to the leader, the last lines of a rank do.
 TO_WORKER, TO_LEADER = 64 * 1024 * 1024, 1024 * 1024
@@ -27,12 +27,9 @@ def _kind(message: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()
 
 
-def _kinds(messages: tuple[type, ...]) -> Kinds:
-    return {_kind(each): (each, {field.name: field.metadata["check"] for field in fields(each)}) for each in messages}
-
-
-BY_WORKER, BY_LEADER = _kinds(FROM_WORKER), _kinds(FROM_LEADER)
-_NAMES = {message: kind for kinds in (BY_WORKER, BY_LEADER) for kind, (message, _) in kinds.items()}
+BY_WORKER: Kinds = {_kind(each): each for each in FROM_WORKER}
+BY_LEADER: Kinds = {_kind(each): each for each in FROM_LEADER}
+_NAMES = {message: kind for kind, message in {**BY_WORKER, **BY_LEADER}.items()}
 
 
 class _Words(Invalid):
@@ -49,33 +46,29 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
 
     Where `toolkit` is given, nothing else is taken from a hello of another version. Raises Invalid.
     """
-    shown = _not_shown if "hello" in kinds else _quoted  # a leader's message may hold secrets
+    secret = "hello" in kinds  # a leader's message may hold secrets
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
-        raise _Words(f"no message{shown(line)}") from None
+        given = None
     if not isinstance(given, dict) or "kind" not in given:
-        raise _Words(f"no message{shown(line)}")
+        raise _Words(f"no message{_quoted(line, secret)}")
     kind = given["kind"]
     if not isinstance(kind, str) or kind not in kinds:
-        raise Invalid(f"no kind of message{shown(line)}")
-    message, checks = kinds[kind]
+        raise Invalid(f"no kind of message{_quoted(line, secret)}")
     if kind == "hello" and toolkit and given.get("toolkit") != toolkit:
         given = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "lease": 1, "leader": "", "address": ""} | {
             "toolkit": given.get("toolkit")
         }
     checked = {}
-    for name, check in checks.items():
-        if name not in given:
+    for field in fields(kinds[kind]):
+        if (name := field.name) not in given:
             raise Invalid(f"{kind} without {name}")
         try:
-            checked[name] = check(given[name])
+            checked[name] = field.metadata["check"](given[name])
         except Invalid as error:
-            raise Invalid(f"{kind}, {name}: {error}{shown(json.dumps(given[name]).encode())}") from None
-    try:
-        return message(**checked)
-    except Invalid as error:
-        raise Invalid(f"{error}{shown(line)}") from None
+            raise Invalid(f"{kind}, {name}: {error}{_quoted(json.dumps(given[name]).encode(), secret)}") from None
+    return kinds[kind](**checked)
 
 
 class Intake:
@@ -130,9 +123,5 @@ class Intake:
         return message
 
 
-def _quoted(line: bytes) -> str:
-    return f": {one_line(line[:400].decode(errors='replace').strip(), 80)}"
-
-
-def _not_shown(line: bytes) -> str:
-    return ""
+def _quoted(line: bytes, secret: bool = False) -> str:
+    return "" if secret else f": {one_line(line[:400].decode(errors='replace').strip(), 80)}"

@@ -78,10 +78,6 @@ class Endpoint:
             with contextlib.suppress(OSError):
                 self._writer.write(codec.pack(message))
 
-    @property
-    def connected(self) -> bool:
-        return self._writer is not None
-
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()

@@ -266,20 +266,18 @@ def _connect(found: list[Address]) -> socket.socket:
 
 def _explained(error: BaseException, address: str) -> BaseException:
     """What went wrong in an attempt, for people."""
-    if isinstance(error, (Unready, ConfigError)):
+    if isinstance(error, (Unready, ConfigError)) or not isinstance(error, Exception):
         return error
     words = one_line(str(error) or type(error).__name__)
     # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd refused the key.
     if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
         return Unready(f"our key is refused by {address}", refused=True)
-    if isinstance(error, Invalid):
-        return Unready(f"{address} says what no node of this job does: {words}")
-    if isinstance(error, paramiko.SSHException):
-        return Unready(f"no ssh login at {address}: {words}")
-    if isinstance(error, TimeoutError):
-        return Unready(f"sshd at {address} is slow to answer")
-    if isinstance(error, (OSError, EOFError)):
-        return Unready(f"sshd at {address} closed the connection")
-    if isinstance(error, Exception):
-        return Unready(f"no ssh login at {address}: {type(error).__name__}: {words}")
-    return error
+    what = {
+        Invalid: f"{address} says what no node of this job does: {words}",
+        paramiko.SSHException: f"no ssh login at {address}: {words}",
+        TimeoutError: f"sshd at {address} is slow to answer",
+        OSError: f"sshd at {address} closed the connection",
+        EOFError: f"sshd at {address} closed the connection",
+        Exception: f"no ssh login at {address}: {type(error).__name__}: {words}",
+    }
+    return Unready(next(text for kind, text in what.items() if isinstance(error, kind)))
