@@ -128,7 +128,7 @@ class Loop:
             self.machine = Worker(spec, draft, attempt)
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: dict[bool, Waiting] = {}
-        self._endpoint: Endpoint | None = None
+        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background)
@@ -231,8 +231,7 @@ class Loop:
             case actions.Send(rank, message) if self._calls:
                 self._calls.send(rank, message)
             case actions.Send(_, message) | actions.Answer(message):
-                if self._endpoint:
-                    self._endpoint.send(message)
+                self._endpoint.send(message)
             case actions.Report(env, address):
                 self._report(env, address)
             case actions.Prepare(members):
@@ -259,7 +258,6 @@ class Loop:
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
         await self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"
         self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
@@ -345,8 +343,7 @@ class Loop:
             waiting.close()
         for task in list(self._tasks):
             task.cancel()
-        if self._endpoint is not None:
-            self._endpoint.close()
+        self._endpoint.close()
         if self._sshd is not None:
             self._sshd.stop()
         await self._programs.close()

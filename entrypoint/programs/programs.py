@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from entrypoint.host import checks, health, proc, process, rank_table
@@ -31,16 +30,6 @@ from entrypoint.supervised import OF_PROGRAM
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
 _LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
-
-
-def last_lines(tail: Path) -> tuple[str, ...]:
-    """The last lines of a failed program, as its supervisor saved them; nothing if it did not."""
-    try:
-        text = tail.read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ()
-    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-    return tuple(one_line(line, LINE) for line in [line.rstrip() for line in lines if line.strip()][-LINES:])
 
 
 class Programs:
@@ -161,45 +150,46 @@ class Programs:
     async def _wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
         self._ranks.read()  # its supervisor, or a rank's, may have reported the end
-        if self._by_ranks:
-            self._ended(number, status, why=self._why(status))
-        elif number in self._running:  # no report: the supervisor was killed, or could not start
-            self._on_report("end", number, status)
+        if number in self._running:  # else it has; a launcher has none, or it was killed, or could not start
+            self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A supervisor reports the start or end of its program: a rank, or a program of this node."""
-        tail, why = self._last_words(f"tail.{number}", event, value)
         if not self._by_ranks:
             if event == "end" and number in self._running:
-                self._ended(number, value, why=why, tail=tail)
+                self._ended(number, value)
         elif event == "start":
             self._tell(messages.RankStart(number, value))
             if self._stopping is not None:  # mpirun is not told to stop: a rank may start later than that
                 process.kill_group(value, signal.SIGTERM)
         else:
-            self._tell(messages.RankEnd(number, value, tail, why))
+            self._tell(messages.RankEnd(number, value, self._last_lines(str(number), value), self._why(value)))
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """A report of a rank that a program of this node started. If it failed, the program fails or restarts it."""
         if event == "start":
             self._failed_ranks.pop(rank, None)
         elif value:
-            what = f"rank {rank}"
-            tail, why = self._last_words(f"tail.{OF_PROGRAM}.{rank}", event, value)
-            self._failed_ranks[rank] = End(value, what, ended(what, value, why), tail)
+            what, tail = f"rank {rank}", self._last_lines(f"{OF_PROGRAM}.{rank}", value)
+            self._failed_ranks[rank] = End(value, what, ended(what, value, self._why(value)), tail)
 
-    def _last_words(self, file: str, event: str, value: int) -> tuple[tuple[str, ...], str]:
-        """The last lines of a failed program, and why it failed, if that is known."""
-        tail = last_lines(self._run_dir.path / file) if event == "end" and value else ()
-        return tail, self._why(value) if event == "end" else ""
-
-    def _ended(self, number: int, status: int, reason: str = "", why: str = "", tail: tuple[str, ...] = ()) -> None:
+    def _ended(self, number: int, status: int, reason: str = "") -> None:
         what = self._running.pop(number)
-        end = End(status, what, reason or ended(what, status, why), tail)
+        tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
+        end = End(status, what, reason or ended(what, status, self._why(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             end = Ends(failures=[*self._failed_ranks.values(), end]).cause() or end
         self._tell(messages.Ended(**vars(end), last=not self._running))
+
+    def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
+        """The last lines of a failed program, as its supervisor saved them; nothing if it did not."""
+        try:
+            text = (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace") if status else ""
+        except OSError:
+            return ()
+        lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+        return tuple(one_line(line, LINE) for line in [line.rstrip() for line in lines if line.strip()][-LINES:])
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         status = process.exit_status(os.waitstatus_to_exitcode(wait))
@@ -258,7 +248,7 @@ class Programs:
         """
         gone = None
         if self._by_ranks:
-            self._ranks.terminate()
+            self._ranks.signal(signal.SIGTERM)
             gone = asyncio.create_task(self._ranks.gone())
         elif groups := [program.pid for program in self._started if program.returncode is None]:
             running = set(groups) - self._ranks.leaving  # supervisors end leftovers

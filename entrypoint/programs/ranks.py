@@ -121,12 +121,8 @@ class Ranks:
         """Pids of the supervisors whose program has ended."""
         return {rank.pid for rank in self._ranks.values() if rank.ended}
 
-    def terminate(self) -> None:
-        """SIGTERM to every rank that runs; supervisors end what the other ranks left running."""
-        self.signal(signal.SIGTERM)
-
     def signal(self, signum: int) -> None:
-        """A signal to the process group of every rank that runs."""
+        """A signal to the process group of every rank that runs; supervisors end what the others left running."""
         for pid in list(self._running()):
             process.kill_group(pid, signum)
 

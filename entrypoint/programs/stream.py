@@ -22,7 +22,7 @@ class Stream:
     ) -> None:
         self.source, self._label, self._tail, self._log = source, label, tail, log
         self._last_output = last_output  # file for the time of the last output
-        self._place = 20 + target  # where that file says whether our last line has ended
+        self._marks = target  # how many bytes of that file say whether our last line has ended
         self._ended = True  # whether the last output ended its line
         self._rest = b""  # a line that has not ended yet
         self.open = True
@@ -99,7 +99,7 @@ class Stream:
         """Note whether the last output ended its line, so that our messages start a new one (speaker.py): a byte for
         both streams, then one for stderr."""
         if self._last_output and not (ended and self._ended):
-            _note(self._last_output, (b"\n" if ended else b".") * (self._place - 20), 21)
+            _note(self._last_output, (b"\n" if ended else b".") * self._marks, 21)
         self._ended = ended
 
     def take_rest(self) -> None:
