@@ -16,7 +16,7 @@ from typing import Any
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.host import checks, hooks, process
+from entrypoint.host import checks, process
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Say, Waiting
@@ -30,6 +30,7 @@ from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
+from entrypoint.programs import hooks
 from entrypoint.programs.programs import Programs
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import resolve

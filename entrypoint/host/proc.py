@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
@@ -37,6 +37,11 @@ def descendants(pid: int) -> list[int]:
     for each in found:  # which grows
         found += children.get(each, [])
     return found[1:]
+
+
+def outside_groups(pids: Collection[int], groups: Collection[int]) -> list[int]:
+    """Those of the processes that are in none of these process groups."""
+    return [pid for pid, _, fields in processes() if pid in pids and int(fields[2]) not in groups]
 
 
 def state(pid: int) -> tuple[str, int]:

@@ -11,15 +11,17 @@ import select
 import shutil
 import signal
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.host import proc
+from entrypoint.host.progress import rest
 from entrypoint.model import Outcome
 
 _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36  # linux/prctl.h
 _LOOK = 1.0  # seconds between two looks for the end of a process, if the kernel cannot notify us
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # of util-linux
 
 # Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -61,11 +63,6 @@ def _prctl(option: int, value: bytes | int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def mortal(argv: Sequence[str]) -> list[str]:
-    """The command with util-linux's setpriv, if it is there: the kernel kills it when this process dies."""
-    return [*_DIES_WITH_US, *argv] if shutil.which(_DIES_WITH_US[0]) else list(argv)
-
-
 def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | None:
     """The outcome if this program cannot be started, so that the message is ours and not the launcher's."""
     if not os.path.isdir(cwd):
@@ -103,15 +100,15 @@ def _os_error(kind: int, file: str) -> OSError:
 
 
 async def start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, supervised: bool = False
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, supervised: bool = False, **streams: Any
 ) -> asyncio.subprocess.Process:
     """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
 
-    A supervisor (`supervised`) notices our death itself, and then ends more than the kernel would.
-    Raises OSError when it is not there or cannot be executed.
+    The kernel kills it when this process dies, if setpriv is there. A supervisor (`supervised`) notices our death
+    itself, and then ends more than the kernel would. Raises OSError when it is not there or cannot be executed.
     """
-    words = argv if supervised else mortal(argv)
-    return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True)
+    words = argv if supervised or not shutil.which(_DIES_WITH_US[0]) else (*_DIES_WITH_US, *argv)
+    return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True, **streams)
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
@@ -152,54 +149,30 @@ def kill_group(pid: int, signum: int) -> None:
             kill((pid, *proc.descendants(pid)), signum)
 
 
-def outside_groups(pids: Iterable[int], groups: Collection[int]) -> list[int]:
-    """Those of the processes that are in none of these process groups."""
-    found = []
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(pid) not in groups:
-                found.append(pid)
-    return found
-
-
-def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
+def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
     """Have `callback` called once when this process has ended, our child or not. Returns a function to cancel this."""
-    loop = asyncio.get_running_loop()
+    loop, watch = asyncio.get_running_loop(), contextlib.ExitStack()
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return loop.call_soon(callback).cancel
     except OSError:  # an old kernel, or a seccomp profile that does not know it
-        return _look_for_end(pid, callback)
-
-    def forget() -> None:
-        nonlocal fd
-        if fd >= 0:
-            loop.remove_reader(fd)
-            os.close(fd)
-            fd = -1
+        return asyncio.create_task(_look_for_end(pid, callback)).cancel
 
     def ended() -> None:
-        forget()
+        watch.close()
         callback()
 
+    watch.callback(os.close, fd)
+    watch.callback(loop.remove_reader, fd)
     loop.add_reader(fd, ended)
-    return forget
+    return watch.close
 
 
-def _look_for_end(pid: int, callback: Callable[[], None]) -> Callable[[], None]:
-    """The same without the kernel's notice: look each second."""
-    loop = asyncio.get_running_loop()
-    planned: list[asyncio.Handle] = []
-
-    def look() -> None:
-        if proc.has_ended(pid):
-            callback()
-        else:
-            planned[:] = [loop.call_later(_LOOK, look)]
-
-    planned.append(loop.call_soon(look))
-    return lambda: planned[0].cancel()
+async def _look_for_end(pid: int, callback: Callable[[], None]) -> None:
+    while not proc.has_ended(pid):
+        await rest(_LOOK)
+    callback()
 
 
 async def gone(pids: Iterable[int]) -> None:

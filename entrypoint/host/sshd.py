@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
-from entrypoint.host import proc
+from entrypoint.host import proc, process
 from entrypoint.host.files import put
-from entrypoint.host.process import mortal
+from entrypoint.host.progress import rest
 from entrypoint.host.signals import USERS, ignoring
 from entrypoint.model import Facts
 from entrypoint.plan.topology import NAMES, login
@@ -60,16 +60,10 @@ class Sshd:
         read_end, write_end = os.pipe()
         # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
         with ignoring(USERS):
-            process = await asyncio.create_subprocess_exec(
-                *mortal([program, "-D", "-e", "-f", str(config)]),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=write_end,
-                start_new_session=True,
-                env=environment,
-            )
+            argv, nowhere = (program, "-D", "-e", "-f", str(config)), asyncio.subprocess.DEVNULL
+            started = await process.start(argv, environment, stdin=nowhere, stdout=nowhere, stderr=write_end)
         os.close(write_end)
-        sshd = cls(process, await _reader(read_end), port, heard)
+        sshd = cls(started, await _reader(read_end), port, heard)
         proven = False
         try:
             await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)
@@ -79,7 +73,7 @@ class Sshd:
         finally:
             if not proven:
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                    started.kill()
                 await sshd.ended()
         return sshd
 
@@ -92,7 +86,7 @@ class Sshd:
         ended.cancel()
         while not (banner := await self._banner(address)):
             # Other connections fill all of its places; no event tells when one is free.
-            await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_BUSY)
+            await rest(_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
 

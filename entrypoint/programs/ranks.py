@@ -28,7 +28,7 @@ _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 @dataclass
 class _Rank:
     pid: int  # of its supervisor
-    forget: Callable[[], None]  # watch it no longer
+    forget: Callable[[], object]  # watch it no longer
     ended: bool = False
     done: bool = False  # its output is passed on, and nothing runs that it started
 

@@ -17,22 +17,19 @@ from entrypoint.model import Outcome
 FOLDER = Path("/etc/entrypoint/start.d")
 
 
-async def run(
-    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say, folder: Path | None = None
-) -> Outcome | None:
+async def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
     """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
 
     A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
     stderr, since stdout is the job's. Names that begin with a dot are ignored: Kubernetes puts its own into
     mounted folders.
     """
-    folder = folder or FOLDER
     try:
-        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+        entries = sorted(entry for entry in FOLDER.iterdir() if not entry.name.startswith("."))
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Outcome(126, f"cannot read the start hooks | {folder}: {error.strerror} | let this user read it")
+        return Outcome(126, f"cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
     stop, hurry = asyncio.Event(), asyncio.Event()
     signals.take(lambda _, again: (hurry if again else stop).set())
     for hook in entries:
@@ -45,15 +42,7 @@ async def run(
         say(f"start hook {hook.name}")
         argv = [str(hook)]
         try:
-            # In a session of its own: a terminal's Ctrl-C reaches it through us, once.
-            started = await asyncio.create_subprocess_exec(
-                *process.mortal(argv),
-                env=env,
-                cwd=cwd,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,
-                start_new_session=True,
-            )
+            started = await process.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2)
         except OSError as error:
             return process.cannot_start(argv, error)
         status = process.exit_status(await _ended(started, stop, hurry, grace))
