@@ -40,6 +40,7 @@ def read() -> Facts:
         user, home = "", os.environ.get("HOME", "/")
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
     programs = {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path))}
+    mpirun = programs.get("mpirun")
     if not user and (library := glob.glob(f"/usr/lib/*/{NAMES}")):
         programs[NAMES] = library[0]
     return Facts(
@@ -52,9 +53,9 @@ def read() -> Facts:
         device_files=tuple(sorted(os.listdir("/dev"))),
         programs=programs,
         python=sys.executable,
-        mpi=_mpi_version(programs.get("mpirun")),
+        mpi=_mpi_version(mpirun) if mpirun else "",
         interfaces=interfaces(),
-        mpi_params=_mpi_params(programs.get("mpirun"), home),
+        mpi_params=_mpi_params(mpirun, home) if mpirun else (),
     )
 
 
@@ -73,10 +74,8 @@ def _cwd() -> str:
         return "/"
 
 
-def _mpi_params(mpirun: str | None, home: str) -> tuple[str, ...]:
+def _mpi_params(mpirun: str, home: str) -> tuple[str, ...]:
     """Parameters that files set: for some, Open MPI accepts no second value on the command line."""
-    if mpirun is None:
-        return ()
     prefix = Path(os.environ.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)
     folders = (prefix / "etc", Path("/etc/openmpi"))
     names: list[str] = []
@@ -86,10 +85,8 @@ def _mpi_params(mpirun: str | None, home: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _mpi_version(mpirun: str | None) -> str:
-    """Such as "4.1.4"; "" where mpirun is absent, not Open MPI's, or does not answer."""
-    if mpirun is None:
-        return ""
+def _mpi_version(mpirun: str) -> str:
+    """Such as "4.1.4"; "" where mpirun is not Open MPI's, or does not answer."""
     try:
         answer = subprocess.run(
             [mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+
+from entrypoint.job.analysis import named
 
 Say = Callable[[str], None]
 
@@ -20,7 +22,7 @@ async def rest(seconds: float) -> None:
 class Waiting:
     """Says who is missing and why; with a count if `what` names them."""
 
-    def __init__(self, say: Say, limit: float, what: str = "peers") -> None:
+    def __init__(self, say: Say, limit: float, what: str) -> None:
         self._say, self._limit, self._what = say, limit, what
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
@@ -33,9 +35,14 @@ class Waiting:
         self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
 
     def _tell(self) -> None:
+        """Such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
         self._news = None
-        if self.missing():
-            self._say(self.line())
+        missing = {host: state for host, state in self._states.items() if state}
+        if missing:
+            count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            some = named(dict(list(missing.items())[:_NAMED]))
+            self._say(f"waiting for {count}{some}{more} {self.elapsed():.0f}s/{self._limit:.0f}s")
 
     def update(self, host: str, state: str) -> None:
         """Note why a peer is missing ("" when it is there); all changes within a second make one line."""
@@ -43,21 +50,9 @@ class Waiting:
             self._news = asyncio.get_running_loop().call_later(_NEWS, self._tell)
         self._states[host] = state
 
-    def missing(self) -> Mapping[str, str]:
-        """Host -> reason, of all that are missing."""
-        return {host: state for host, state in self._states.items() if state}
-
     def elapsed(self) -> float:
         """Seconds since the wait began."""
         return time.monotonic() - self._begun
-
-    def line(self) -> str:
-        """Such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
-        missing = self.missing()
-        named = ", ".join(f"{host} ({state})" for host, state in list(missing.items())[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
-        return f"waiting for {count}{named}{more} {self.elapsed():.0f}s/{self._limit:.0f}s"
 
     def close(self) -> None:
         self._closed = True

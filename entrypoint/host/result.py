@@ -72,13 +72,10 @@ class Result:
     def end(self, outcome: Outcome) -> Outcome:
         """Write the outcome where it can be read afterwards."""
         text = line(outcome, self._node, self._job, os.environ).encode()
-        with contextlib.suppress(OSError):  # without Kubernetes there is no such file
-            flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            log = os.open(TERMINATION_LOG, flags)
-            try:
-                os.write(log, text)
-            finally:
-                os.close(log)
+        flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
+        # Without Kubernetes there is no such file.
+        with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as log:
+            log.write(text)
         if self._file is not None:
             try:
                 self._replace(self._file, text)

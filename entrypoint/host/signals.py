@@ -46,7 +46,7 @@ class Signals:
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Callable[[int, bool], None] | None = None
-        self._pass_on: Callable[[int], None] | None = None
+        self._pass_on: Callable[[int], None] = lambda signum: None
 
     def watch(self) -> None:
         """From now on no stop signal is missed, and no user signal ends us."""
@@ -72,7 +72,7 @@ class Signals:
         if self._stops:
             raise Stopped(self._stops[0])
 
-    def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] | None = None) -> None:
+    def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] = lambda signum: None) -> None:
         """Have `stop` called in the running loop with each one's number, and whether it was not the first.
 
         `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
@@ -82,17 +82,18 @@ class Signals:
 
     def _came(self, signum: int, frame: object) -> None:
         if signum in USERS:
-            if self._loop is not None and self._pass_on is not None:
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._pass_on, signum)
+            self._soon(self._pass_on, signum)
             return
         self._stops.append(signum)
         if not self._held:
             self._held = True  # raise only once: while we end, our result is written
             raise Stopped(signum)
+        self._soon(self._give)
+
+    def _soon(self, callback: Callable[..., None], *args: int) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._give)
+                self._loop.call_soon_threadsafe(callback, *args)
 
     def _give(self) -> None:
         while self._take is not None and self._given < len(self._stops):

@@ -73,7 +73,7 @@ class Speaker:
         self._writer: threading.Thread | None = None
 
     def __call__(self, text: str) -> None:
-        line = f"{self._prefix()} {scrubbed(text, os.environ)}\n".encode("utf-8", "backslashreplace")
+        line = self._line(scrubbed(text, os.environ))
         with self._changed:
             self._lines.append(line)
             self._bytes += len(line)
@@ -83,7 +83,7 @@ class Speaker:
                 self._lost += 1
             self._changed.notify_all()
             if self._running() and not self._late:
-                self._late = not self._changed.wait_for(self._done, _PATIENCE)
+                self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
 
     def follow(self, last_output: Path) -> None:
         """From now on, begin a new line if the last output of a program has not ended its line, as progress bars do."""
@@ -95,13 +95,11 @@ class Speaker:
     def flush(self) -> None:
         """Return when all is written, or after a time limit."""
         with self._changed:
-            self._changed.wait_for(self._done, _LAST)
+            self._changed.wait_for(lambda: not self._lines, _LAST)
 
-    def _prefix(self) -> str:
-        return f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
-
-    def _done(self) -> bool:
-        return not self._lines
+    def _line(self, text: str) -> bytes:
+        prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
+        return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
 
     def _running(self) -> bool:
         """Whether the writer thread runs. If it cannot start, write here what can be written without waiting."""
@@ -129,9 +127,10 @@ class Speaker:
         with self._changed:
             line, lost, self._lost = self._lines[0], self._lost, 0
             cut = self._torn or self._cut()
-        text = f"{self._prefix()} {count(lost, 'line')} could not be written here\n".encode() + line if lost else line
+        if lost:
+            line = self._line(f"{count(lost, 'line')} could not be written here") + line
         try:
-            write_all(self._fd, b"\n" + text if cut else text)
+            write_all(self._fd, b"\n" + line if cut else line)
             lost, self._torn = 0, False
         except OSError:
             lost, self._torn = lost + 1, True
