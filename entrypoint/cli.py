@@ -159,8 +159,13 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
         if len(args.server_id) != len(args.devices):
             seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
             raise UsageError("each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
-        texts = [(kind, _text(given) if kind == "hccn-conf" else given, given) for kind, given in args.devices]
-        table = ranktable.make([(server, *devices) for server, devices in zip(args.server_id, texts, strict=True)])
+        tables = [
+            ranktable.from_hccn_conf(_text(given), server, given)
+            if kind == "hccn-conf"
+            else ranktable.from_addresses([part.strip() for part in given.split(",")], server, given)
+            for server, (kind, given) in zip(args.server_id, args.devices, strict=True)
+        ]
+        table = ranktable.merge(tables)
     else:
         table = ranktable.parse(_text(args.file), args.file)
     if args.verb == "check":

@@ -13,6 +13,14 @@ from entrypoint.model import Interface, NodeReport
 ANY = "^lo,docker"  # NCCL's own choice, in its words
 
 
+def ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a text is; None where it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
 def of_address(interfaces: Sequence[Interface], addresses: Iterable[str]) -> Interface | None:
     """The one that has these addresses; None where they are of several, or of none (loopback, or translated)."""
     wanted = {_plain(address) for address in addresses}
@@ -43,8 +51,5 @@ def of_all(reports: Sequence[NodeReport]) -> str:
 
 def _plain(address: str) -> str:
     """One spelling: without a zone, and not mapped into IPv6."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    parsed = ip(address.partition("%")[0])
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed or address)

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from entrypoint.errors import ConfigError
+from entrypoint.interfaces import ip
 from entrypoint.model import Device, Facts, Node, Site, Topology
-from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, ip, plain_path
+from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # A unix socket's path may hold 107 bytes (unix(7)); ours is run_dir + "/attend.sock".

@@ -7,11 +7,11 @@ file of the preset MPI image for MA_VJ_NAME's host name rule and for the order o
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
+from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
 from entrypoint.spec import JOB_NAME, MAX_NODES
 
@@ -127,16 +127,10 @@ def _listeners(text: str) -> tuple[_Listener, ...]:
 
 def _listener(entry: str) -> _Listener:
     host, _, port = entry.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or _is_ipv6(entry):
+    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
         return entry, None
-    return host[1:-1] if _is_ipv6(host[1:-1]) else host, int(port)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == 6
-    except ValueError:
-        return False
+    inner = host[1:-1]  # of the brackets around an IPv6 address
+    return inner if ":" in inner and ip(inner) else host, int(port)
 
 
 def _check_job(name: str) -> None:

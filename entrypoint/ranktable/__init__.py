@@ -7,32 +7,13 @@
 The forms, with their sources and every message, are in docs/reference/ranktables.md.
 """
 
-from entrypoint.ranktable.make import from_addresses, from_hccn_conf, make, merge
+from entrypoint.ranktable.make import from_addresses, from_hccn_conf, merge
 from entrypoint.ranktable.node import check_devices, find, logical_ids, names, nodes, own, path_from
 from entrypoint.ranktable.read import parse
-from entrypoint.ranktable.table import CardEntry, NotReady, RankTable, Server, SuperPod
+from entrypoint.ranktable.table import NotReady, RankTable
 from entrypoint.ranktable.write import WRITERS, describe, to_v0, to_v1
 
 __all__ = [
-    "WRITERS",
-    "CardEntry",
-    "NotReady",
-    "RankTable",
-    "Server",
-    "SuperPod",
-    "check_devices",
-    "describe",
-    "find",
-    "from_addresses",
-    "from_hccn_conf",
-    "logical_ids",
-    "make",
-    "merge",
-    "names",
-    "nodes",
-    "own",
-    "parse",
-    "path_from",
-    "to_v0",
-    "to_v1",
-]
+    "WRITERS", "NotReady", "RankTable", "check_devices", "describe", "find", "from_addresses", "from_hccn_conf",
+    "logical_ids", "merge", "names", "nodes", "own", "parse", "path_from", "to_v0", "to_v1",
+]  # fmt: skip

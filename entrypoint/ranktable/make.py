@@ -5,13 +5,13 @@ Each is written as JSON and read again, so that it is held to what every table i
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from entrypoint.errors import ConfigError
+from entrypoint.interfaces import ip
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import CardEntry, RankTable, Server
 from entrypoint.ranktable.write import to_v1
@@ -56,28 +56,10 @@ def merge(tables: Sequence[RankTable]) -> RankTable:
     return parse(to_v1(RankTable("v1.0", tuple(merged))), where)
 
 
-def make(servers: Sequence[tuple[str, str, str, str]]) -> RankTable:
-    """The merged table of servers given as (server_id, kind, value, where).
-
-    `value` is the text of a hccn.conf where `kind` is "hccn-conf", and addresses separated by commas where it is
-    "addresses".
-    """
-    made = []
-    for server_id, kind, value, where in servers:
-        if kind == "hccn-conf":
-            made.append(from_hccn_conf(value, server_id, where))
-        else:
-            made.append(from_addresses([part.strip() for part in value.split(",")], server_id, where))
-    return merge(made)
-
-
 def _one_server(server_id: str, found: Sequence[tuple[int, str]], where: str) -> RankTable:
     cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(found)))
     for card in cards:
-        try:
-            ipaddress.ip_address(card.device_ip)
-        except ValueError:
-            raise ConfigError(
-                f"{where}: device {card.device_id} has no IP address", json.dumps(card.device_ip), "fix the address"
-            ) from None
+        if not ip(card.device_ip):
+            what = f"{where}: device {card.device_id} has no IP address"
+            raise ConfigError(what, json.dumps(card.device_ip), "fix the address")
     return parse(to_v1(RankTable("v1.0", (Server(server_id, cards),))), where)

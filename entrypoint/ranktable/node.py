@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 
 from entrypoint.errors import ConfigError
+from entrypoint.interfaces import ip
 from entrypoint.model import Facts
 from entrypoint.ranktable.table import RankTable, Server
 
@@ -114,18 +114,11 @@ def _known(server: Server) -> tuple[str, ...]:
 
 
 def _same(one: str, other: str) -> bool:
-    addresses = [_address(name) for name in (one, other)]
+    addresses = [ip(name) for name in (one, other)]
     if any(addresses):
         return addresses[0] == addresses[1]
     one, other = one.lower(), other.lower()
     return one == other or one.partition(".")[0] == other or one == other.partition(".")[0]
-
-
-def _address(name: str) -> object:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -6,7 +6,6 @@ else v0.1, whose ranks follow from the numbers at the end of the pods' names.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.errors import ConfigError
-from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, SuperPod, pod_number
+from entrypoint.interfaces import ip
+from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
 
 _FIX = "fix the table"
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -83,11 +83,8 @@ class _Object:
     def addresses(self, key: str) -> str:
         """One IP address, or several with a comma between, or ""."""
         value = self.get(key)
-        for address in value.split(",") if value else ():
-            try:
-                ipaddress.ip_address(address)
-            except ValueError:
-                raise self.wrong(key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address") from None
+        if value and not all(map(ip, value.split(","))):
+            raise self.wrong(key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address")
         return value
 
     def objects(self, key: str, may_be_empty: bool = False) -> list[_Object]:
@@ -170,10 +167,10 @@ def _from_servers(document: _Object) -> RankTable:
             entries.append(_Entry(device, device, server_id, card))
     form: Form = "v1.2" if version == "1.2" else "v1.0"
     servers = _servers(document, entries, more, need_ip=form == "v1.0")
-    return RankTable(form, servers, _super_pods(document, list(more)) if form == "v1.2" else (), document.where)
+    return RankTable(form, servers, _super_pods(document, list(more)) if form == "v1.2" else {}, document.where)
 
 
-def _super_pods(document: _Object, server_ids: Sequence[str]) -> tuple[SuperPod, ...]:
+def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
     made: dict[str, tuple[str, ...]] = {}
     left = list(server_ids)
     for pod in document.objects("super_pod_list"):
@@ -191,7 +188,7 @@ def _super_pods(document: _Object, server_ids: Sequence[str]) -> tuple[SuperPod,
         raise document.wrong(
             "super_pod_list", "does not name every server", f"not {', '.join(left[:4])}", "add each to one"
         )
-    return tuple(SuperPod(name, servers) for name, servers in made.items())
+    return made
 
 
 def _from_groups(document: _Object) -> RankTable:
@@ -209,7 +206,7 @@ def _from_groups(document: _Object) -> RankTable:
         entries += found
     if not is_lab:
         _no_pod_twice(entries)
-    return RankTable("lab" if is_lab else "v0.1", _servers(document, entries, {}), (), document.where)
+    return RankTable("lab" if is_lab else "v0.1", _servers(document, entries, {}), {}, document.where)
 
 
 def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:

@@ -54,20 +54,13 @@ class Server:
 
 
 @dataclass(frozen=True)
-class SuperPod:
-    """Servers whose devices share one memory fabric (v1.2)."""
-
-    super_pod_id: str
-    server_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class RankTable:
     """Every device of a job, with its rank. Made by `parse` and `make` alone, which check it."""
 
     form: Form  # what it was read from
     servers: tuple[Server, ...]  # by their lowest rank
-    super_pods: tuple[SuperPod, ...] = ()
+    # Name -> ids of the servers whose devices share one memory fabric (v1.2).
+    super_pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str = field(default="", compare=False)  # its file, for messages
 
     @property

@@ -23,11 +23,8 @@ def to_v1(table: RankTable) -> str:
     }
     if table.super_pods:
         document["super_pod_list"] = [
-            {
-                "super_pod_id": pod.super_pod_id,
-                "server_list": [{"server_id": server_id} for server_id in pod.server_ids],
-            }
-            for pod in table.super_pods
+            {"super_pod_id": name, "server_list": [{"server_id": server_id} for server_id in server_ids]}
+            for name, server_ids in table.super_pods.items()
         ]
     return _json(document)
 
@@ -80,7 +77,7 @@ def describe(table: RankTable, me: str | None = None) -> str:
     Raises ConfigError when no node, or more than one, is called `me`.
     """
     mine = {card.rank_id for card in find(table, {"--me": me}).devices} if me else set()
-    super_pods = {server_id: pod.super_pod_id for pod in table.super_pods for server_id in pod.server_ids}
+    super_pods = {server_id: name for name, server_ids in table.super_pods.items() for server_id in server_ids}
     rows = [("rank", "server", "super-pod", "pod", "device", "address", "own")]
     rows += [
         (

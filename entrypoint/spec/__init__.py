@@ -6,11 +6,11 @@ yamlfile, loading --> Items --rules--> values --loading--> JobSpec      (table: 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec, SshSpec
 from entrypoint.spec.loading import Override, load
-from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, FieldInfo, HostEntry, check_host, ip, plain_path
+from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, FieldInfo, HostEntry, check_host, plain_path
 from entrypoint.spec.table import Given, fields, given, kept_back, left_out, settings_in
 
 __all__ = [
     "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override",
-    "Source", "SshSpec", "check_host", "fields", "given", "ip", "kept_back", "left_out", "load", "plain_path",
+    "Source", "SshSpec", "check_host", "fields", "given", "kept_back", "left_out", "load", "plain_path",
     "settings_in",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from entrypoint import registry
+from entrypoint.interfaces import ip
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Odd, Report, one_line, quoted
 
@@ -229,14 +229,6 @@ def _is_slots(text: str) -> bool:
 def _is_address(text: str) -> bool:
     # Four numbers with dots are an IP address that is wrong, not a host name.
     return bool(ip(text)) or (check_host(text) is None and not re.fullmatch(r"[0-9.]+", text))
-
-
-def ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that the text is, or None."""
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def plain_path(text: str) -> str:
