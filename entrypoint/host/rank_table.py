@@ -45,12 +45,13 @@ def look(facts: Facts, topology: Topology, say: Say) -> Cards:
             "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
         )
     server = ranktable.own(table, ranktable.names(facts))
-    if odd := ranktable.check_devices(server, topology.device.cards):
+    devices, odd = ranktable.logical_ids(server, topology.device.cards)
+    if odd:
         say(odd)
     return Cards(
         table=ranktable.to_v1(table),
         ranks=tuple(card.rank_id for card in server.devices),
-        devices=ranktable.logical_ids(server, topology.device.cards),
+        devices=devices,
         size=table.rank_size,
     )
 

@@ -53,7 +53,14 @@ def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, 
     """
     command = with_python(spec.command)
     after = _after_script(command)
-    _check(spec, added, settled, command[after:])
+    where, problems = spec.source("command").where, []
+    for word in command[after:]:
+        name = _option(word)
+        if name is not None and name in added:
+            do = f"remove it; its value comes from {settled[name]}"
+            problems.append(Problem(where, "command", f"--{name} is added by the launcher", f"`{word[:60]}`", do))
+    if problems:
+        raise SpecError(problems)
     words = [word for name, value in added.items() for word in (f"--{name}", value)]
     return (*command[:after], *words, *command[after:])
 
@@ -66,13 +73,18 @@ def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapp
     """
     where, problems = spec.source(path).where, []
     for word in words:
-        name = word.partition("=")[0].replace("-", "_")
-        option = next((option for option in settled if word.startswith("--") and option.startswith(name[2:])), None)
+        name = _option(word)
+        option = next((option for option in settled if name is not None and option.startswith(name)), None)
         if option:
             what = f"--{option} is set by {setter}"
             problems.append(Problem(where, path, what, f"`{word[:60]}`", f"set {settled[option]}"))
     if problems:
         raise SpecError(problems)
+
+
+def _option(word: str) -> str | None:
+    """The name of an option as argparse keeps it; None where the word is no option."""
+    return word.partition("=")[0][2:].replace("-", "_") if word.startswith("--") else None
 
 
 def _after_script(command: Sequence[str]) -> int:
@@ -102,15 +114,3 @@ def _after_script(command: Sequence[str]) -> int:
                 at += place == len(word)
                 break
     return len(command)
-
-
-def _check(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str], arguments: Sequence[str]) -> None:
-    where, problems = spec.source("command").where, []
-    for word in arguments:
-        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        if word.startswith("--") and name in added:
-            what = f"--{name} is added by the launcher"
-            do = f"remove it; its value comes from {settled[name]}"
-            problems.append(Problem(where, "command", what, f"`{word[:60]}`", do))
-    if problems:
-        raise SpecError(problems)

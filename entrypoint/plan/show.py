@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from entrypoint import secret
-from entrypoint.model import EnvVar, Plan, Program
+from entrypoint.model import EnvVar, Plan
 from entrypoint.spec import JobSpec, fields
 
 _MODES = {
@@ -132,7 +132,9 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     lines += ["", "command"]
     if not launch.programs:
         lines.append("  none: waits until worker-0 releases it")
-    lines += [f"  {shlex.join(program.argv)}{_more(program)}" for program in launch.programs]
+    for program in launch.programs:
+        note = f"  # {program.label}, also into {program.log}" if program.label else ""
+        lines.append(f"  {shlex.join(program.argv)}{note}")
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += _variables(plan.env)
     lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.each_rank]
@@ -143,19 +145,11 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         lines += ["", f"files in {topology.run_dir}"]
         lines += [f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}" for file in plan.files]
     lines += ["", "settings"]
-    lines += [
-        f"  {path}: {_plain(value)}  # {origin}" for path, value, origin in _settings(spec, plan) if value is not None
-    ]
+    for path, value, origin in _settings(spec, plan):
+        if value is not None:
+            lines.append(f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}")
     return "\n".join(lines) + "\n"
 
 
 def _variables(env: tuple[EnvVar, ...]) -> list[str]:
     return [f"  {var.name}={shlex.quote(var.value)}  # {var.origin}" for var in env]
-
-
-def _more(program: Program) -> str:
-    return f"  # {program.label}, also into {program.log}" if program.label else ""
-
-
-def _plain(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value)

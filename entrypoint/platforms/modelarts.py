@@ -51,7 +51,9 @@ def site(facts: Facts) -> Site:
     job = env.get("MA_VJ_NAME") or None
     if job:
         origins["name"] = "MA_VJ_NAME"
-        _check_job(job)
+        if not re.fullmatch(JOB_NAME, job):  # it is part of paths and of what people read, as a spec's
+            do = "give the job a name of a-z, 0-9 and -, up to 63 characters"
+            raise ConfigError("MA_VJ_NAME cannot be a job's name", repr(job[:80]), do)
     return Site(
         platform="modelarts",
         hosts=hosts,
@@ -131,13 +133,6 @@ def _listener(entry: str) -> _Listener:
         return entry, None
     inner = host[1:-1]  # of the brackets around an IPv6 address
     return inner if ":" in inner and ip(inner) else host, int(port)
-
-
-def _check_job(name: str) -> None:
-    """The name is part of paths and of what people read, as a spec's."""
-    if not re.fullmatch(JOB_NAME, name):
-        do = "give the job a name of a-z, 0-9 and -, up to 63 characters"
-        raise ConfigError("MA_VJ_NAME cannot be a job's name", repr(name[:80]), do)
 
 
 def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str]) -> tuple[str, str, str]:

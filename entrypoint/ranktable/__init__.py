@@ -8,12 +8,12 @@ The forms, with their sources and every message, are in docs/reference/ranktable
 """
 
 from entrypoint.ranktable.make import from_addresses, from_hccn_conf, merge
-from entrypoint.ranktable.node import check_devices, find, logical_ids, names, nodes, own, path_from
+from entrypoint.ranktable.node import find, logical_ids, names, nodes, own, path_from
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import NotReady, RankTable
 from entrypoint.ranktable.write import WRITERS, describe, to_v0, to_v1
 
 __all__ = [
-    "WRITERS", "NotReady", "RankTable", "check_devices", "describe", "find", "from_addresses", "from_hccn_conf",
+    "WRITERS", "NotReady", "RankTable", "describe", "find", "from_addresses", "from_hccn_conf",
     "logical_ids", "merge", "names", "nodes", "own", "parse", "path_from", "to_v0", "to_v1",
 ]  # fmt: skip

@@ -77,10 +77,11 @@ def find(table: RankTable, called: Mapping[str, str]) -> Server:
     )
 
 
-def check_devices(server: Server, cards: Sequence[int]) -> str:
-    """What is odd between the table's devices of this node and the container's `cards` (N of /dev/davinciN), or "".
+def logical_ids(server: Server, cards: Sequence[int]) -> tuple[tuple[int, ...], str]:
+    """ASCEND_DEVICE_ID of each of the node's devices: its position among the container's `cards`, from 0.
 
-    Raises ConfigError when the table gives this node more devices than the container has.
+    `cards` are N of each /dev/davinciN. In the table's order where the two are numbered differently. And what is odd
+    between the two, or "". Raises ConfigError when the table gives this node more devices than the container has.
     """
     listed = [card.device_id for card in server.devices]
     seen = f"the table has {_listed(listed)}, the container {_listed(cards)}"
@@ -91,21 +92,11 @@ def check_devices(server: Server, cards: Sequence[int]) -> str:
             "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES",
         )
     if not set(listed) <= set(cards):
-        return f"the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"
-    if len(listed) < len(cards):
-        return f"{len(cards) - len(listed)} devices of this container are not in the rank table and stay idle | {seen}"
-    return ""
-
-
-def logical_ids(server: Server, cards: Sequence[int]) -> tuple[int, ...]:
-    """ASCEND_DEVICE_ID of each of the node's devices: its position among the container's `cards`, from 0.
-
-    In the table's order where the two are numbered differently (`check_devices` says so).
-    """
-    listed = [card.device_id for card in server.devices]
-    if set(listed) <= set(cards):
-        return tuple(list(cards).index(device_id) for device_id in listed)
-    return tuple(range(len(listed)))
+        odd = f"the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"
+        return tuple(range(len(listed))), odd
+    idle = len(cards) - len(listed)
+    odd = f"{idle} devices of this container are not in the rank table and stay idle | {seen}" if idle else ""
+    return tuple(list(cards).index(device_id) for device_id in listed), odd
 
 
 def _known(server: Server) -> tuple[str, ...]:

@@ -364,13 +364,12 @@ SERVER = ranktable.from_hccn_conf("address_4=10.0.0.4\naddress_5=10.0.0.5\n", "n
     ],
 )
 def test_devices_of_table_and_container(cards: tuple[int, ...], logical: tuple[int, ...], warning: str) -> None:
-    assert ranktable.check_devices(SERVER, cards) == warning
-    assert ranktable.logical_ids(SERVER, cards) == logical
+    assert ranktable.logical_ids(SERVER, cards) == (logical, warning)
 
 
 def test_devices_that_the_container_does_not_have() -> None:
     do = "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES"
-    assert refusal(ranktable.check_devices, SERVER, ()) == (
+    assert refusal(ranktable.logical_ids, SERVER, ()) == (
         "the rank table gives this node 2 devices and the container has 0"
         f" | the table has 4,5, the container none | {do}"
     )
