@@ -1,22 +1,15 @@
 """What nodes say to each other. One class is one message; each field says what may arrive in it.
 
-leader -> worker   Hello                 the roll call's question
-worker -> leader   Facts                 its answer
-                   Refuse                or why this can't be one job
-                   Busy                  or another leader has it, and is there
-leader -> worker   Start                 everyone answered
-                   Ping      <- Pong     still there; the answer comes after all that it knew
-                   Stacks    <- Shown    show what your ranks are doing
-worker -> leader   RankStart, RankEnd    a rank started (pid) or ended (status) there
-                   Ended                 a program of its own ended
-                   Daemon                mpirun's daemon there ended
-                   Limit                 it could not start a process
-                   Failed                it cannot go on, or was asked to stop
-                   Signal    -> Signal   SIGUSR1 or SIGUSR2, for the ranks of every node
-                   Hurry                 force stop, after a second signal
-leader -> worker   Stop      <- Stopped  end your ranks
-                   LetGo                 your ranks that failed may leave mpirun
-                   Release   <- Leaving  the job's result: leave with it, or boot again
+leader -> worker   worker -> leader
+Hello              Facts; or Refuse, Busy    the roll call: who can be of this job
+Start                                        everyone answered
+Ping               Pong                      still there; the answer comes after all that it knew
+Stacks             Shown                     stacks of the ranks
+                   RankStart, RankEnd        a rank there; Ended: a program of its own; Daemon: mpirun's
+                   Limit, Failed, Hurry      what else happened there
+Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
+Stop, LetGo        Stopped                   the end of the ranks
+Release            Leaving                   the job's result: leave with it, or boot again
 """
 
 from __future__ import annotations
@@ -43,88 +36,56 @@ class Invalid(Exception):
 def one_line(text: str, most: int = TEXT) -> str:
     """The text as part of a line of ours: no colours, no line ends, nothing that moves a terminal's cursor."""
     short = text[: 4 * most]
-    words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain(short))
+    plain = _ESCAPES.sub("", short)
+    words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain)
     return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
-
-
-def plain(text: str) -> str:
-    """The text without a terminal's escape sequences."""
-    return _ESCAPES.sub("", text)
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # Types and ranges
 
 
-def _whole(least: int, most: int) -> Check:
-    def check(value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise Invalid(f"not a whole number from {least} to {most}")
-        return value
+def _check(wrong: str, holds: Callable[[Any], Any], taken: Check = lambda value: value) -> Check:
+    """The value as `taken` gives it, if it `holds`; else Invalid says what is wrong."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise Invalid(wrong)
+        return taken(value)
 
     return check
+
+
+def _whole(least: int, most: int) -> Check:
+    return _check(f"not a whole number from {least} to {most}", lambda it: type(it) is int and least <= it <= most)
 
 
 def _number(least: float, most: float) -> Check:
-    def check(value: Any) -> float:
-        if type(value) not in (int, float) or not least <= value <= most:  # which NaN is not, either
-            raise Invalid(f"not a number from {least:g} to {most:g}")
-        return float(value)
-
-    return check
+    wrong = f"not a number from {least:g} to {most:g}"  # as NaN is, too
+    return _check(wrong, lambda it: type(it) in (int, float) and least <= it <= most, float)
 
 
 def _text(most: int = TEXT) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, str):
-            raise Invalid("not a text")
-        return one_line(value, most)
-
-    return check
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid("neither true nor false")
-    return value
+    return _check("not a text", lambda it: isinstance(it, str), lambda it: one_line(it, most))
 
 
 def _of(*names: str) -> Check:
-    def check(value: Any) -> str:
-        if value not in names:
-            raise Invalid(f"none of {', '.join(names)}")
-        return str(value)
-
-    return check
+    return _check(f"none of {', '.join(names)}", lambda it: it in names)
 
 
 def _list(of: Check, most: int) -> Check:
-    def check(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, (list, tuple)) or len(value) > most:
-            raise Invalid(f"not a list of at most {most}")
-        return tuple(of(each) for each in value)
-
-    return check
+    wrong = f"not a list of at most {most}"
+    return _check(wrong, lambda it: isinstance(it, list) and len(it) <= most, lambda it: tuple(map(of, it)))
 
 
 def _or_none(words: str, *each: Check) -> Check:
     """Null, or a list of as many values as there are checks."""
-
-    def check(value: Any) -> tuple[Any, ...] | None:
-        if value is None:
-            return None
-        if not isinstance(value, (list, tuple)) or len(value) != len(each):
-            raise Invalid(f"neither null nor {words}")
-        return tuple(check(part) for check, part in zip(each, value, strict=True))
-
-    return check
-
-
-def _name(value: Any) -> str:
-    """Of a network interface, or its address or network: a word of a command line."""
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise Invalid("no name or address")
-    return value
+    row = _check(
+        f"neither null nor {words}",
+        lambda it: isinstance(it, list) and len(it) == len(each),
+        lambda it: tuple(check(part) for check, part in zip(each, it, strict=True)),
+    )
+    return lambda it: None if it is None else row(it)
 
 
 def _variables(value: Any) -> Mapping[str, str]:
@@ -136,6 +97,9 @@ def _variables(value: Any) -> Mapping[str, str]:
     return value
 
 
+_truth = _check("neither true nor false", lambda it: isinstance(it, bool))
+# Of a network interface, or its address or network: a word of a command line.
+_name = _check("no name or address", lambda it: isinstance(it, str) and _NAME.fullmatch(it))
 _user_signal = _of("SIGUSR1", "SIGUSR2")
 _status, _failure, _tail = _whole(0, 255), _whole(1, 255), _list(_text(LINE), LINES)
 
