@@ -219,14 +219,13 @@ class Loop:
                 for rank in action.nodes:
                     self._background(self._resolve(nodes[rank]))
             case actions.Call(rank):
+                self._calls.close(rank)
                 self._calls.call(nodes[rank])
             case actions.StopCalling():
                 if self._calls:
                     self._calls.stop()
                 for waiting in self._waiting.values():
                     waiting.close()
-            case actions.Close(rank):
-                self._calls.close(rank)
             case actions.Send(rank, message) if rank == self._me:
                 programs.do(message)
             case actions.Send(rank, message) if self._calls:

@@ -39,7 +39,10 @@ class Resolve:
 
 @dataclass(frozen=True)
 class Call:
-    """Log in to a worker and ask, until it answers. Events that follow: Unreached, then Answered or Disagreed."""
+    """End this worker's session, if there is one; log in to it and ask, until it answers.
+
+    Events that follow: Unreached, then Answered or Disagreed.
+    """
 
     node: int
 
@@ -47,13 +50,6 @@ class Call:
 @dataclass(frozen=True)
 class StopCalling:
     """The roll call is over: wait for nobody else."""
-
-
-@dataclass(frozen=True)
-class Close:
-    """End a worker's session."""
-
-    node: int
 
 
 @dataclass(frozen=True)

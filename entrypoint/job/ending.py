@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from entrypoint import heartbeat
 from entrypoint.job import actions, messages
 from entrypoint.job.analysis import follow
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peers
-from entrypoint.job.rounds import Rounds
+from entrypoint.job.talk import Talk
 from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
@@ -21,24 +18,13 @@ _PASS_ON = 1.0  # seconds for the launcher to pass on the ranks' last output
 class Ending:
     """The end of one attempt."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        spec: JobSpec,
-        topology: Topology,
-        peers: Peers,
-        rounds: Rounds,
-        tell_all: Callable[[Any], None],
-    ) -> None:
-        self._machine, self._spec, self._topology = machine, spec, topology
-        self._peers, self._rounds, self._tell_all = peers, rounds, tell_all
+    def __init__(self, machine: Machine, spec: JobSpec, topology: Topology, peers: Peers, talk: Talk) -> None:
+        self._machine, self._spec, self._topology, self._peers, self._talk = machine, spec, topology, peers, talk
         self._outcome: Outcome | None = None
         self._attempt = 1
         self._force = False  # force stop, after a second signal: nobody waits for the grace
         self._late = False  # whether only silent nodes have not left yet
         self.stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
-        self.released = False  # whether all were told; a node that leaves after that is not lost
-        self.over = False
 
     def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
@@ -47,22 +33,22 @@ class Ending:
             self._release()
             return
         grace = self._spec.timeouts.grace
-        self._tell_all(messages.Stop(0 if self._force else grace))
-        self._rounds.begin("stopped", grace + KILL_MARGIN, self._let_go)
+        self._talk.tell_all(messages.Stop(0 if self._force else grace))
+        self._talk.expect(messages.Stopped, grace + KILL_MARGIN, self._let_go)
 
     def force(self) -> None:
         """Force stop: wait neither for the grace nor for silent nodes."""
         if self._force:
             return
         self._force = True
-        if self._rounds.is_open("stopped"):
-            self._tell_all(messages.Stop(0))
+        if self._talk.is_open(messages.Stopped):
+            self._talk.tell_all(messages.Stop(0))
         if self._late:
-            self._rounds.end("leaving")
+            self._talk.end(messages.Leaving)
 
     def _let_go(self) -> None:
         # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes nothing on.
-        self._tell_all(messages.LetGo())
+        self._talk.tell_all(messages.LetGo())
         # The ranks' last output is still on its way through these daemons, so they are not told to end.
         self._machine.act(actions.AwaitLaunchers())
         self._machine.after(_PASS_ON, self.launchers_gone, "launchers")
@@ -70,22 +56,22 @@ class Ending:
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or their time is over."""
         self._machine.drop("launchers")
-        if not self.released:
+        if not self._talk.over:
             self._release()
 
     def _release(self) -> None:
         assert self._outcome is not None
         self._outcome = follow(self._outcome, self._attempt, self._spec.restarts, self.stop)
-        self.released = True
-        self._rounds.note(self._topology.me, "leaving")
         for node in self._peers:
-            self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
+            self._talk.tell(node, messages.Release(**vars(self._outcome)))
+        self._talk.over = True
+        self._talk.note(self._topology.me, messages.Leaving)
         # Wait for the answer: a message that was only sent is lost if its connection ends.
-        self._rounds.begin("leaving", KILL_MARGIN, self._await_the_silent)
+        self._talk.expect(messages.Leaving, KILL_MARGIN, self._await_the_silent)
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
-        silent = [nodes[node].host for node in self._peers.alive() if not self._rounds.has_said(node, "leaving")]
+        silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Leaving)]
         if not silent or self._force:
             self._end()
             return
@@ -93,14 +79,8 @@ class Ending:
         limit = heartbeat.patience(self._spec.timeouts.lease)
         self._machine.say(f"the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
         self._late = True
-        self._rounds.begin("leaving", limit, self._end)
-
-    def leave(self, outcome: Outcome) -> None:
-        """Only this node ends; the others wait for it to come back."""
-        self._outcome = outcome
-        self._end()
+        self._talk.expect(messages.Leaving, limit, self._end)
 
     def _end(self) -> None:
         assert self._outcome is not None
-        self.over = True
         self._machine.end(self._outcome)

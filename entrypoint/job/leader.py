@@ -6,6 +6,7 @@ Its own node is one of the members: it gets the same orders and reports like the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from entrypoint import heartbeat, interfaces
@@ -16,9 +17,9 @@ from entrypoint.job.ending import KILL_MARGIN, Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.job.ranks import RankWatch
-from entrypoint.job.rollcall import HEAR_ALL, RollCall, two_leaders
-from entrypoint.job.rounds import Rounds
+from entrypoint.job.rollcall import RollCall, two_leaders
 from entrypoint.job.stalls import StallWatch
+from entrypoint.job.talk import Talk
 from entrypoint.model import Facts, Members, Outcome, Plan
 from entrypoint.plan.members import clock_warnings, with_interface
 from entrypoint.spec import JobSpec
@@ -29,21 +30,20 @@ class Leader:
 
     def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
         self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
-        self._topology = draft.topology
-        self._me = draft.topology.me
         self._heartbeat_timeout = spec.timeouts.lease
         self._machine = machine = Machine()
         self._act, self._say, self._after = machine.act, machine.say, machine.after
-        self._peers = Peers(self._heartbeat_timeout, draft.topology.this.host)
-        self._rounds = Rounds(machine, self._me, self._peers)
-        self._roll_call = RollCall(machine)
+        topology = self._topology = draft.topology
+        self._me = topology.me
+        self._peers = Peers(self._heartbeat_timeout, topology.this.host)
+        self._talk = Talk(machine, self._me, self._peers)
+        self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
+        self._roll_call = RollCall(machine, spec, topology)
         self._ends = Ends()
-        self._ranks = RankWatch(
-            machine, spec, draft.topology, self._ends.failures, self._decide, self._settle, self._ask_all
-        )
-        self._stalls = StallWatch(machine, spec, self._me, self._tell, self._ask_stacks, self._stalled)
-        self._ending = Ending(machine, spec, draft.topology, self._peers, self._rounds, self._tell_all)
-        self._user_signals, self._questions = UserSignals(), 0
+        self._ranks = RankWatch(machine, spec, topology, self._ends.failures, self._talk, self._decide, self._settle)
+        self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
+        self._ending = Ending(machine, spec, topology, self._peers, self._talk)
+        self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began
         self._asked = False  # whether all were asked again after this node stood still
@@ -60,44 +60,33 @@ class Leader:
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """What is to be done, now that this happened at `now` (seconds)."""
-        return [] if self._ending.over else self._machine.step(lambda: self._on(event, now), self._give_up, now)
+        return self._machine.step(lambda: self._on(event), self._decide, now)
 
-    def _on(self, event: Any, now: float) -> None:
-        self._peers.notice_own_gap(now)
-        if not isinstance(event, events.Woke):  # then only time has passed
+    def _on(self, event: Any) -> None:
+        self._peers.notice_own_gap(self._machine.now)
+        if self.outcome is None or type(event) not in _UNDECIDED:
             _HANDLERS[type(event)](self, event)
-
-    def _tell(self, node: int, message: Any) -> None:
-        if not self._ending.released:  # after the release nothing is sent
-            self._act(actions.Send(node, message))
-
-    def _tell_all(self, message: Any) -> None:
-        for node in (self._me, *self._peers):
-            self._tell(node, message)
 
     def _host(self, node: int) -> str:
         return self._topology.nodes[node].host
 
-    def _decide(self, status: int, reason: str, program: bool = False) -> None:
+    def _decide(self, outcome: Outcome) -> None:
         """Set the job's outcome, unless it is set already."""
         if self.outcome is None:
-            self.outcome = outcome = Outcome(status, reason, program)
+            self.outcome = outcome
             self._stalls.over = True
-            self._close_roll_call()
-            running = self._running or status != 0 or self._draft.launch.awaited is not None
+            self._roll_call.close()
+            running = self._running or outcome.status != 0 or self._draft.launch.awaited is not None
             self._ending.begin(outcome, self.attempt, running)
 
-    def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
-        """A node cannot go on, or was asked to stop, so the job cannot go on."""
-        if stop:
-            self._ending.stop = self._ending.stop or outcome
-        self._decide(outcome.status, outcome.reason, outcome.program)
+    def _stop(self, outcome: Outcome) -> None:
+        """Somebody asked us to stop."""
+        self._ending.stop = self._ending.stop or outcome
+        self._decide(outcome)
 
     # -- roll call
 
     def _on_began(self, event: events.Began) -> None:
-        if self.outcome is not None:
-            return  # a signal came first
         if self._draft.mode == "coordinated":
             self._act(actions.OpenDoor())
         else:
@@ -105,14 +94,8 @@ class Leader:
             self._act(actions.Prepare(self._draft.members))
 
     def _on_door_opened(self, event: events.DoorOpened) -> None:
-        if self.outcome is not None:
-            return
         self._own_report, self._opened = event.report, self._machine.now
-        for node in self._topology.peers:
-            self._roll_call.miss(node.host, "not reached yet")
-            self._act(actions.Call(node.rank))
-        self._act(actions.Resolve((self._me,)))  # mpirun's daemons connect back to this node by its name
-        self._after(self._spec.timeouts.peers, self._out_of_time, "roll call")
+        self._roll_call.begin()
         self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
@@ -129,7 +112,6 @@ class Leader:
 
     def _on_disagreed(self, event: events.Disagreed) -> None:
         self._roll_call.disagreed(self._host(event.node), event)
-        self._after(HEAR_ALL, self._roll_call.disagree)
         self._look_complete()
 
     def _on_answered(self, event: events.Answered) -> None:
@@ -142,13 +124,9 @@ class Leader:
         if not call.over and call.is_complete(len(self._peers), len(self._topology.peers)):
             self._complete()
 
-    def _out_of_time(self) -> None:
-        limit, this = self._spec.timeouts.peers, self._topology.this
-        raise self._roll_call.out_of_time(limit, this.host, len(self._topology.peers))
-
     def _complete(self) -> None:
         """All are here: see whether they can run one job together."""
-        self._close_roll_call()
+        self._roll_call.close()
         answers = {self._me: self._own_report, **{node: peer.report for node, peer in self._peers.items()}}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
         mine = interfaces.of_address(self._facts.interfaces, [peer.local for peer in self._peers.values()])
@@ -156,7 +134,7 @@ class Leader:
         not_ready = [(each.not_ready, self._host(each.rank)) for each in members.reports if each.not_ready]
         if not_ready:
             first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
-            self._decide(first.status, words, first.program)
+            self._decide(replace(first, reason=words))
             return
         # A leader that has replaced a lost one does not know how often the others have started.
         self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
@@ -167,13 +145,7 @@ class Leader:
         self._say(f"all {nodes} nodes are here, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
 
-    def _close_roll_call(self) -> None:
-        self._machine.drop("roll call")
-        self._roll_call.close()
-
     def _on_prepared(self, event: events.Prepared) -> None:
-        if self.outcome is not None:
-            return
         self._ranks.heard.asked = event.asked
         awaited = range(len(self._topology.nodes)) if event.awaited is None else event.awaited
         self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
@@ -208,30 +180,21 @@ class Leader:
         peer, host = self._peers[node], self._host(node)
         if not self._roll_call.over:  # it is called again, should it come back
             del self._peers[node]
-            self._rounds.forget(node=node)
+            self._talk.forget(node=node)
             self._roll_call.miss(host, why or "answered, then went away")
-            self._act(actions.Close(node))
             self._act(actions.Call(node))
             return
         peer.lost = True
-        self._rounds.lose(node)
+        self._talk.lose(node)
         silent = self._machine.now - peer.heard
         seen = f"nothing heard of it for {silent:.0f}s"
         if silent <= self._heartbeat_timeout:
             seen = f"its session ended, last word {silent:.1f}s before"
         lost = f"{host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
-        if not self._ending.released:
+        if not self._talk.over:
             self._say(reason)  # say it now: the last line comes only after the grace
-        self._decide(RetryError.status, reason)
-
-    # -- rounds: all members are asked something
-
-    def _ask_all(self, then: Callable[[], None]) -> None:
-        """Have `then` called when every node has reported all that it knows by now; silent ones are lost before."""
-        self._questions += 1
-        self._tell_all(messages.Ping(self._questions))
-        self._rounds.begin(f"pong {self._questions}", 2 * self._heartbeat_timeout, then)
+        self._decide(RetryError(reason).outcome)
 
     # -- what members say
 
@@ -243,12 +206,9 @@ class Leader:
             return  # its session has ended
         kind = type(event.message)
         if kind in _ANSWERS:
-            self._rounds.note(event.node, _ANSWERS[kind])
+            self._talk.note(event.node, kind)
         elif kind in _MESSAGES:  # others answer a question that was asked earlier
             _MESSAGES[kind](self, event.node, event.message)
-
-    def _rank_start(self, node: int, message: messages.RankStart) -> None:
-        self._ranks.started(message.rank, self._host(node))
 
     def _rank_end(self, node: int, message: messages.RankEnd) -> None:
         self._ranks.heard.ended[message.rank] = message.status
@@ -277,7 +237,11 @@ class Leader:
             return  # it leaves before the start; we wait until it comes back
         lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = lost or f"{self._host(node)}: {message.reason}"
-        self._give_up(Outcome(message.status, words, message.program), message.stop)
+        outcome = Outcome(message.status, words, message.program)
+        if message.stop:
+            self._stop(outcome)
+        else:
+            self._decide(outcome)
 
     def _user_signal(self, node: int, message: messages.Signal) -> None:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
@@ -292,21 +256,9 @@ class Leader:
         if node != self._me:  # mpirun itself runs here
             self._ranks.daemon(self._host(node), message)
 
-    def _limit(self, node: int, message: messages.Limit) -> None:
-        self._ranks.limit(self._host(node), message.reason)
-
     def _pong(self, node: int, message: messages.Pong) -> None:
-        if 0 < message.number <= self._questions:
-            self._rounds.note(node, f"pong {message.number}")
+        self._talk.pong(node, message.number)
         self._stalls.heard(node, message.idle)
-
-    def _ask_stacks(self, seconds: float, then: Callable[[], None]) -> None:
-        self._rounds.forget(name="shown")
-        self._tell_all(messages.Stacks())
-        self._rounds.begin("shown", seconds, then)
-
-    def _stalled(self, reason: str) -> None:
-        self._decide(RetryError.status, f"the job stalled: {reason}")
 
     # -- the result
 
@@ -322,14 +274,14 @@ class Leader:
             return
         if self._peers.stood_still(self._machine.now) and not self._asked:
             self._asked = True  # the others may have counted this node as lost meanwhile
-            self._ask_all(lambda: self._settle(end))
+            self._talk.ask_all_they_know(lambda: self._settle(end))
             return
         cause = self._ends.cause() or end
         if cause.tail:
             self._say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
             for line in cause.tail:
                 self._say(f"  | {line}")
-        self._decide(cause.status, cause.reason, program=True)
+        self._decide(Outcome(cause.status, cause.reason, program=True))
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
@@ -337,15 +289,15 @@ class Leader:
         status = 128 + event.signum
         outcome = Outcome(status, ended("the job", status))
         if self._begun or self.attempt > 1 or self.outcome is not None:
-            self._give_up(outcome, stop=True)
+            self._stop(outcome)
         else:  # this node may come back; the others wait for it
             self.outcome = outcome
-            self._close_roll_call()
-            self._ending.leave(outcome)
+            self._roll_call.close()
+            self._machine.end(outcome)
 
     def _on_called(self, event: events.Called) -> None:
         """Another node of this job also leads: its list of hosts has another order."""
-        if not isinstance(event.message, messages.Hello) or self.outcome is not None:
+        if not isinstance(event.message, messages.Hello):
             return
         if self._begun:
             self._act(actions.Answer(messages.Busy()))
@@ -353,19 +305,12 @@ class Leader:
         wrong = two_leaders(self._topology, event.message.hosts)
         self._act(actions.Answer(messages.Refuse(*wrong)))
         # Later, so that the answer arrives before our sshd ends.
-        self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, " | ".join(wrong)))
-
-    def _on_login_failed(self, event: events.LoginFailed) -> None:
-        if self.outcome is None:
-            self._ranks.login_failed(event.reason)
-
-    def _on_progress(self, event: events.Progress) -> None:
-        if self.outcome is None:
-            self._ranks.progress(event.written, event.read)
+        self._after(KILL_MARGIN, lambda: self._decide(ConfigError(*wrong).outcome))
 
 
 _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Began: Leader._on_began,
+    events.Woke: lambda leader, event: None,  # only time has passed
     events.DoorOpened: Leader._on_door_opened,
     events.NameState: Leader._on_name_state,
     events.Unreached: Leader._on_unreached,
@@ -377,20 +322,22 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Called: Leader._on_called,
     events.Prepared: Leader._on_prepared,
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
-    events.LoginFailed: Leader._on_login_failed,
-    events.Progress: Leader._on_progress,
+    events.LoginFailed: lambda leader, event: leader._ranks.login_failed(event.reason),
+    events.Progress: lambda leader, event: leader._ranks.progress(event.written, event.read),
     events.Signalled: Leader._on_signalled,
-    events.Faulted: lambda leader, event: leader._give_up(event.outcome),
+    events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
-_ANSWERS = {messages.Shown: "shown", messages.Stopped: "stopped", messages.Leaving: "leaving"}
+# What counts only until the outcome is known.
+_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.LoginFailed, events.Progress)
+_ANSWERS = (messages.Shown, messages.Stopped, messages.Leaving)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
-    messages.RankStart: Leader._rank_start,
+    messages.RankStart: lambda leader, node, message: leader._ranks.started(message.rank, leader._host(node)),
     messages.RankEnd: Leader._rank_end,
     messages.Ended: Leader._program_ended,
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
     messages.Hurry: lambda leader, node, message: leader._ending.force(),
     messages.Daemon: Leader._daemon,
-    messages.Limit: Leader._limit,
+    messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
 }

@@ -22,6 +22,7 @@ class Machine:
         self._due: dict[object, tuple[float, Then]] = {}
         self._numbers = count()
         self._actions: list[Any] = []
+        self._over = False
 
     @property
     def wake(self) -> float:
@@ -29,14 +30,17 @@ class Machine:
         return min((when for when, _ in self._due.values()), default=math.inf)
 
     def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:
-        """Run `deal`, then everything that is due; returns the actions."""
+        """Run `deal`, then everything that is due; an error in it goes to `give_up`. Returns the actions."""
+        if self._over:
+            return []
         self.now, self._actions = now, []
-        try:
-            deal()
-            while due := [(when, number) for number, (when, _) in enumerate(self._due.values()) if when <= now]:
-                self._due.pop(list(self._due)[min(due)[1]])[1]()
-        except EntrypointError as error:
-            give_up(error.outcome)
+        self.at(-math.inf, deal)
+        while self.wake <= now:
+            first = min(self._due, key=lambda name: self._due[name][0])
+            try:
+                self._due.pop(first)[1]()
+            except EntrypointError as error:
+                give_up(error.outcome)
         return self._actions
 
     def act(self, action: Any) -> None:
@@ -61,5 +65,6 @@ class Machine:
 
     def end(self, outcome: Outcome) -> None:
         """The last action; nothing is due any more."""
+        self._over = True
         self._due.clear()
         self.act(actions.End(outcome))

@@ -23,7 +23,7 @@ class Peers(dict[int, Peer]):
 
     def __init__(self, limit: float, host: str) -> None:
         super().__init__()
-        self._limit, self._host = limit, host
+        self.limit, self._host = limit, host
         self._due = 0.0  # when we planned to look for silent peers; 0: not yet
         self._stood, self._stood_until = 0.0, 0.0  # seconds that this node itself was frozen, and when that ended
 
@@ -33,19 +33,19 @@ class Peers(dict[int, Peer]):
 
     def look(self, now: float) -> list[int]:
         """Those that have been silent for too long."""
-        return [node for node in self.alive() if now - self[node].heard > heartbeat.patience(self._limit)]
+        return [node for node in self.alive() if now - self[node].heard > heartbeat.patience(self.limit)]
 
     def next_look(self, now: float) -> float:
         """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before that."""
-        ends = [self[node].heard + heartbeat.patience(self._limit) for node in self.alive()]
-        self._due = max(now + 0.05, min([now + heartbeat.interval(self._limit), *ends]))
+        ends = [self[node].heard + heartbeat.patience(self.limit) for node in self.alive()]
+        self._due = max(now + 0.05, min([now + heartbeat.interval(self.limit), *ends]))
         return self._due
 
     def notice_own_gap(self, now: float) -> None:
         """If this node itself was frozen or got no CPU, its peers were not silent for that time."""
         if not self._due or now <= self._due:
             return
-        if now - self._due > heartbeat.interval(self._limit):
+        if now - self._due > heartbeat.interval(self.limit):
             self._stood, self._stood_until = now - self._due, now
         for peer in self.values():
             peer.heard = heartbeat.forgiven(peer.heard, self._due, now)
@@ -53,6 +53,6 @@ class Peers(dict[int, Peer]):
 
     def stood_still(self, now: float) -> str:
         """A sentence, if this node just stood still for longer than peers wait; else ""."""
-        if not self._stood > self._limit or now - self._stood_until > self._limit:
+        if not self._stood > self.limit or now - self._stood_until > self.limit:
             return ""
-        return f"{self._host} stood still for {self._stood:.0f}s, and its peers wait for {self._limit:g}s"
+        return f"{self._host} stood still for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"

@@ -12,7 +12,8 @@ from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
 from entrypoint.job.analysis import End, Heard, ended, placement, without_rank
 from entrypoint.job.machine import Machine
-from entrypoint.model import Topology
+from entrypoint.job.talk import Talk
+from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
@@ -28,12 +29,12 @@ class RankWatch:
         spec: JobSpec,
         topology: Topology,
         failures: list[End],
-        decide: Callable[[int, str], None],
+        talk: Talk,
+        decide: Callable[[Outcome], None],
         settle: Callable[[End], None],
-        ask_all: Callable[[Callable[[], None]], None],
     ) -> None:
         self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
-        self._act, self._decide, self._settle, self._ask_all = machine.act, decide, settle, ask_all
+        self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
         self.heard = Heard(0)
         self._lost = ""  # a daemon that failed, in words
         self._end: End | None = None  # mpirun's own
@@ -51,7 +52,7 @@ class RankWatch:
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
             do = "see that mpirun's options let it use the hostfile"
-            self._decide(ConfigError.status, f"no rank runs on {', '.join(empty)} | {words} | {do}")
+            self._decide(ConfigError(f"no rank runs on {', '.join(empty)}", words, do).outcome)
 
     def out_of_time(self) -> None:
         """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
@@ -62,7 +63,7 @@ class RankWatch:
         do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
         do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(RetryError.status, f"mpirun has started {number} within {limit:.0f}s | {do}")
+        self._decide(RetryError(f"mpirun has started {number} within {limit:.0f}s", do=do).outcome)
 
     def launcher_ended(self, end: End) -> None:
         """mpirun has ended; what that means depends on its ranks."""
@@ -74,7 +75,7 @@ class RankWatch:
             self._settle(end)
         elif not end.status:
             # Workers' reports may still be on the way. After two answers of each, all have arrived.
-            self._ask_all(lambda: self._ask_all(self._judge))
+            self._talk.ask_all_they_know(lambda: self._talk.ask_all_they_know(self._judge))
         elif len(self._nodes) > 1:
             self._machine.after(_SETTLE, lambda: self._act(actions.FindFailedLogin()))
         else:
@@ -85,7 +86,7 @@ class RankWatch:
         assert self._end is not None
         cause = reason or self._lost
         if cause and not self._failures:
-            self._decide(RetryError.status, cause)
+            self._decide(RetryError(cause).outcome)
         else:
             self._settle(self._end)
 
@@ -96,9 +97,9 @@ class RankWatch:
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
-            self._decide(ConfigError.status, f"{what} and has started {heard.words()} | {do}")
+            self._decide(ConfigError(f"{what} and has started {heard.words()}", do=do).outcome)
         elif heard.ended.keys() < heard.placed.keys():
-            self._decide(RetryError.status, f"{what}, and nothing was heard of the end of {heard.not_heard()}")
+            self._decide(RetryError(f"{what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
         else:
             self._settle(self._end)
 
@@ -118,7 +119,7 @@ class RankWatch:
         # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
-        self._machine.after(limit, lambda: self._ask_all(lambda: self._act(actions.Measure())))
+        self._machine.after(limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.Measure())))
 
     def daemon(self, host: str, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""
@@ -126,10 +127,10 @@ class RankWatch:
             return  # mpirun told it to end
         reason = ended(f"mpirun's daemon {message.name} on {host}", message.status, message.why)
         if message.status > 128:
-            self._decide(RetryError.status, reason)
+            self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason
 
     def limit(self, host: str, reason: str) -> None:
         """A node could not start a process. Before all ranks have started, it was a rank or its daemon."""
         if not self.heard.all_started():
-            self._decide(RetryError.status, f"{host} cannot start its ranks: {reason}")
+            self._decide(RetryError(f"{host} cannot start its ranks: {reason}").outcome)

@@ -7,43 +7,52 @@ from entrypoint.job import actions, events
 from entrypoint.job.analysis import named, short
 from entrypoint.job.machine import Machine
 from entrypoint.model import Topology
+from entrypoint.spec import JobSpec
 
-HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
+_HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
 
 
 class RollCall:
     """What is known of the peers before all have answered. `over`: nobody is called any more."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._act = machine.act
+    def __init__(self, machine: Machine, spec: JobSpec, topology: Topology) -> None:
+        self._machine, self._topology, self._limit = machine, topology, spec.timeouts.peers
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Disagreed] = {}
         self._refused: dict[str, float] = {}  # host -> since when
         self.own_name = False  # whether this node's own name has an address
         self.over = False
 
+    def begin(self) -> None:
+        """Call all peers, until they have answered or the time is over."""
+        for node in self._topology.peers:
+            self.miss(node.host, "not reached yet")
+            self._machine.act(actions.Call(node.rank))
+        # mpirun's daemons connect back to this node by its name.
+        self._machine.act(actions.Resolve((self._topology.me,)))
+        self._machine.after(self._limit, self._out_of_time, "roll call")
+
     def miss(self, host: str, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
         self._missing[host] = why
         if not why:
             self._refused.pop(host, None)
-        self._act(actions.Missing(host, why))
+        self._machine.act(actions.Missing(host, why))
 
-    def missing(self, but: str = "") -> str:
-        """All that are missing, in words."""
+    def _words(self, but: str = "") -> str:
+        """All that are missing, and why."""
         return named({host: why for host, why in self._missing.items() if why and host != but})
 
     def unreached(self, host: str, event: events.Unreached, now: float) -> None:
         """A login failed. Raises RefusedError once it is sure that the peer belongs to another job."""
-        self._missing[host] = event.why
-        self._act(actions.Missing(host, event.why))
+        self.miss(host, event.why)
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
         elif now - since > _SURE:
             # The message also names all others that are missing, and why.
-            also = f"; also missing: {others}" if (others := self.missing(but=host)) else ""
+            also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name"
             raise RefusedError(f"{host} is not of this job", f"{event.why}{also}", do)
 
@@ -51,37 +60,38 @@ class RollCall:
         """A peer has answered that it cannot be of this job."""
         self._disagreed[host] = event
         self.miss(host, "")
+        self._machine.after(_HEAR_ALL, self._disagree)
 
     def is_complete(self, answered: int, peers: int) -> bool:
         """Whether all are there. Raises ConfigError where all have answered, and some refuse."""
         if self._disagreed and answered + len(self._disagreed) == peers:
-            self.disagree()
+            self._disagree()
         return answered == peers and self.own_name
 
-    def disagree(self) -> None:
+    def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells the other nodes."""
         if self.over:
             return
         wrong = list(self._disagreed.values())
-        also = f"; also missing: {missing}" if (missing := self.missing()) else ""
+        also = f"; also missing: {missing}" if (missing := self._words()) else ""
         seen = "; ".join(each.seen for each in wrong) + also
         raise ConfigError("; ".join(each.what for each in wrong), seen, wrong[0].do)
 
-    def out_of_time(self, limit: float, own: str, peers: int) -> UnavailableError:
-        """Why it failed, once `limit` seconds have passed; `own`: this node's name, among so many peers."""
+    def _out_of_time(self) -> None:
         if not self.own_name:
-            what = f"this node's own name has no address after {limit:.0f}s"
-            return UnavailableError(what, own, "see that DNS knows it")
+            what = f"this node's own name has no address after {self._limit:.0f}s"
+            raise UnavailableError(what, self._topology.this.host, "see that DNS knows it")
         number = sum(bool(why) for why in self._missing.values())
-        what = f"{number} of {peers} peers did not answer within {limit:.0f}s"
+        what = f"{number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
-        return UnavailableError(what, self.missing(), do)
+        raise UnavailableError(what, self._words(), do)
 
     def close(self) -> None:
         """Call nobody any more."""
+        self._machine.drop("roll call")
         if not self.over:
             self.over = True
-            self._act(actions.StopCalling())
+            self._machine.act(actions.StopCalling())
 
 
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from entrypoint.errors import RetryError
 from entrypoint.job import messages
 from entrypoint.job.machine import Machine
+from entrypoint.job.talk import Talk
+from entrypoint.model import Outcome
 from entrypoint.spec import JobSpec
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
@@ -14,16 +17,8 @@ _SHOWN = 15.0  # seconds for every node to show its stacks
 class StallWatch:
     """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        spec: JobSpec,
-        me: int,
-        tell: Callable[[int, object], None],
-        ask_stacks: Callable[[float, Callable[[], None]], None],
-        stop: Callable[[str], None],
-    ) -> None:
-        self._machine, self._me, self._tell, self._ask_stacks, self._stop = machine, me, tell, ask_stacks, stop
+    def __init__(self, machine: Machine, spec: JobSpec, me: int, talk: Talk, decide: Callable[[Outcome], None]) -> None:
+        self._machine, self._me, self._talk, self._decide = machine, me, talk, decide
         self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._warned = False
@@ -36,7 +31,7 @@ class StallWatch:
 
     def _look(self) -> None:
         if not self.over:
-            self._tell(self._me, messages.Ping(0))
+            self._talk.tell(self._me, messages.Ping(0))
             self.begin()
 
     def heard(self, node: int, idle: float) -> None:
@@ -51,4 +46,10 @@ class StallWatch:
             self._warned = True
             reason = f"no rank has printed anything for {idle / 60:.3g} minutes"
             self._machine.say(f"{reason}; this is what they do:")
-            self._ask_stacks(_SHOWN, lambda: self._stop(reason) if self._stops else None)
+            self._talk.forget(answer=messages.Shown)
+            self._talk.tell_all(messages.Stacks())
+            self._talk.expect(messages.Shown, _SHOWN, lambda: self._shown(reason))
+
+    def _shown(self, reason: str) -> None:
+        if self._stops:
+            self._decide(RetryError(f"the job stalled: {reason}").outcome)

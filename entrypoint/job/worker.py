@@ -33,9 +33,9 @@ class Worker:
         self._force = False  # force stop, after a second signal: do not wait for the grace
         self._stopping = self._stopped = False
         self._stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
-        self._refused = ""  # why this node cannot be of the leader's job
+        self._refused: Outcome | None = None  # why this node cannot be of the leader's job
         self.outcome: Outcome | None = None  # the first one decided, whatever comes later
-        self._released = self._ended = False
+        self._released = False
         self._due = 0.0  # when we planned to look whether the leader is silent
         self._machine = Machine()
         self._act, self._after = self._machine.act, self._machine.after
@@ -49,8 +49,6 @@ class Worker:
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """What is to be done, now that this happened at `now` (seconds)."""
-        if self._ended:
-            return []
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def may_replace(self, message: Any, now: float) -> bool:
@@ -63,10 +61,10 @@ class Worker:
     def _tell_leader(self, message: Any) -> None:
         self._act(actions.Send(_LEADER, message))
 
-    def _decide(self, status: int, reason: str, program: bool = False, again: bool = False) -> None:
+    def _decide(self, outcome: Outcome) -> None:
         """The job's result, unless it is known already."""
         if self.outcome is None:
-            self.outcome = Outcome(status, reason, program, again)
+            self.outcome = outcome
             self._finish()
 
     # -- roll call
@@ -124,8 +122,8 @@ class Worker:
         if wrong:
             self._tell_leader(messages.Refuse(*wrong))
             # Wait until the leader has read it and ends the session: our own end would close it too early.
-            self._refused = " | ".join(wrong)
-            self._after(KILL_MARGIN, lambda: self._decide(ConfigError.status, self._refused))
+            self._refused = refused = ConfigError(*wrong).outcome
+            self._after(KILL_MARGIN, lambda: self._decide(refused))
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.lease
         self._act(actions.Report(hello.env, hello.address))
@@ -166,8 +164,7 @@ class Worker:
     def _release(self, message: messages.Release) -> None:
         self._released = True
         self._tell_leader(messages.Leaving())
-        if self.outcome is None:
-            self._decide(message.status, message.reason, message.program, message.again)
+        self._decide(Outcome(**vars(message)))
 
     def _look_for_silence(self) -> None:
         """The leader speaks every fifth of the heartbeat timeout; one that is silent for longer is lost."""
@@ -176,22 +173,21 @@ class Worker:
         silent = now - self._heard
         if silent > patience and self.outcome is None:
             reason = f"{self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
-            self._tell_failure(Outcome(RetryError.status, reason))  # a frozen leader reads it when it wakes
-            self._decide(RetryError.status, reason)
+            outcome = RetryError(reason).outcome
+            self._tell_failure(outcome)  # a frozen leader reads it when it wakes
+            self._decide(outcome)
             return
-        self._due = self._machine.now + min(
-            heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - self._machine.now)
-        )
-        self._machine.at(self._due, self._look_for_silence, "look")
+        self._due = now + min(heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - now))
+        self._machine.at(self._due, self._look_for_silence)
 
     def _on_lost(self, event: events.Lost) -> None:
         self._connected = False
         if self._refused:
-            self._decide(ConfigError.status, self._refused)
+            self._decide(self._refused)
         # Before the start it may come again: a leader calls until all have answered.
         if self._started:
             why = event.why or "its session ended"
-            self._decide(RetryError.status, f"{self._topology.leader.host} is lost: {why}")
+            self._decide(RetryError(f"{self._topology.leader.host} is lost: {why}").outcome)
 
     # -- what happens here
 
@@ -215,24 +211,18 @@ class Worker:
         else:  # the job has not started, and this node may come back: nobody else ends
             self._stop = self._stop or outcome
             self._tell_failure(outcome, stop=True)
-            self._leave(outcome)
-
-    def _on_faulted(self, event: events.Faulted) -> None:
-        self._give_up(event.outcome)
+            self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all. If there is none, or it does not answer in time, this node decides alone."""
         if stop:
             self._stop = self._stop or outcome
         if not self._leader_is_there():
-            self._leave(outcome)
+            self._decide(outcome)
             return
         self._tell_failure(outcome, stop)
         patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
-        self._after(patience, lambda: self._leave(outcome))
-
-    def _leave(self, outcome: Outcome) -> None:
-        self._decide(outcome.status, outcome.reason, outcome.program)
+        self._after(patience, lambda: self._decide(outcome))
 
     def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
         self._tell_leader(messages.Failed(outcome.status, outcome.reason, outcome.program, stop))
@@ -253,7 +243,6 @@ class Worker:
         outcome = self.outcome
         if not self._released:  # without a leader, each worker decides alone whether to start again
             outcome = follow(outcome, self.attempt, self._spec.restarts, self._stop)
-        self._ended = True
         self._machine.end(outcome)
 
 
@@ -266,7 +255,7 @@ _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.Lost: Worker._on_lost,
     events.Heard: Worker._on_heard,
     events.Signalled: Worker._on_signalled,
-    events.Faulted: Worker._on_faulted,
+    events.Faulted: lambda worker, event: worker._give_up(event.outcome),
 }
 _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Hello: Worker._hello,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from entrypoint.job import analysis, ending, leader, messages, peers, rollcall, rounds, worker
+from entrypoint.job import analysis, ending, leader, messages, peers, rollcall, talk, worker
 from entrypoint.model import Outcome
 
 Plant = Callable[[], Any]  # a context in which the defect is there
@@ -22,12 +22,12 @@ def _swap_handler(table: Any, key: type, new: Any) -> Plant:
     return lambda: mock.patch.dict(table, {key: new})
 
 
-def _decide_again(self: leader.Leader, status: int, reason: str, program: bool = False) -> None:
+def _decide_again(self: leader.Leader, outcome: Outcome) -> None:
     first, self.outcome = self.outcome, None
-    if first is None or not self._ending.released:
-        _decide(self, status, reason, program)
+    if first is None or not self._talk.over:
+        _decide(self, outcome)
     if first is not None:
-        self._ending._outcome = Outcome(status, reason, program)
+        self._ending._outcome = outcome
 
 
 _decide = leader.Leader._decide
@@ -110,8 +110,8 @@ DEFECTS: dict[str, list[Plant]] = {
     ],
     "who leaves before the start is not called again": [_swap(leader.Leader, "_lose", _nobody)],
     "a lost node's answer is awaited for ever": [
-        _swap(rounds.Rounds, "lose", _nobody),
-        _swap(rounds.Rounds, "end", _nobody),
+        _swap(talk.Talk, "lose", _nobody),
+        _swap(talk.Talk, "end", _nobody),
     ],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),

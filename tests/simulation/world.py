@@ -220,6 +220,8 @@ class Container:
             self._soon(events.NameState(f"node-{rank}", ""), 0.5)
 
     def _do_call(self, action: actions.Call) -> None:
+        if action.node in self.sessions:
+            self.sessions[action.node].close(0)
         self._calls.add(action.node)
         self._try(self.boots, action.node)
 
@@ -279,10 +281,6 @@ class Container:
 
     def _do_stopcalling(self, action: actions.StopCalling) -> None:
         self._calls.clear()
-
-    def _do_close(self, action: actions.Close) -> None:
-        if action.node in self.sessions:
-            self.sessions[action.node].close(0)
 
     def _do_send(self, action: actions.Send) -> None:
         if action.node == self.rank:
