@@ -66,7 +66,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             signals.watch()  # before anything slow
             from entrypoint.run import execute
 
-            spec, facts = _given(args)
+            spec, facts = _given(args, say)
             topology = locate(spec, facts)
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, topology):
@@ -107,7 +107,7 @@ def _plan(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.host import checks
     from entrypoint.plan.show import plan_json, plan_text
 
-    spec, facts = _given(args)
+    spec, facts = _given(args, say)
     made, refused = checks.dry_run(spec, facts, settle(spec, facts), say)
     answer(plan_json(spec, made) if args.json else plan_text(spec, made))
     for outcome in refused:
@@ -120,7 +120,7 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
     args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts = _given(args)
+    spec, facts = _given(args, say)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     _write(Path(args.out), scripts)
@@ -134,7 +134,7 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _deploy(args: argparse.Namespace, say: Speaker) -> int:
-    spec, text = _spec(args)
+    spec, text = _spec(args, say)
     if not args.spec:
         raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
@@ -187,19 +187,22 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 }  # fmt: skip
 
 
-def _given(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
+def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
     from entrypoint.host import facts
 
-    return _spec(args)[0], facts.read()
+    return _spec(args, say)[0], facts.read()
 
 
-def _spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
+def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
     """What the user asked for, and the text of the spec file, "" where there is none."""
     text = None
     if args.spec:
         data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
         text = data.decode("utf-8", "surrogateescape")
-    return specs.load(text, args.spec or "", _environ(), _overrides(args)), text or ""
+    spec = specs.load(text, args.spec or "", _environ(), _overrides(args))
+    for words in spec.renamed:
+        say(f"warning: {words}")
+    return spec, text or ""
 
 
 def _environ() -> dict[str, str]:

@@ -277,7 +277,7 @@ class Loop:
             rank=0,
             launcher=self._draft.launcher,
             env=dict(self._spec.env),
-            lease=self._spec.timeouts.lease,
+            heartbeat=self._spec.timeouts.heartbeat,
             leader=secrets.token_hex(8),  # another leader with the same keys has another name
             address="",
         )

@@ -30,7 +30,7 @@ class Leader:
 
     def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
         self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
-        self._heartbeat_timeout = spec.timeouts.lease
+        self._heartbeat_timeout = spec.timeouts.heartbeat
         self._machine = machine = Machine()
         self._act, self._say, self._after = machine.act, machine.say, machine.after
         topology = self._topology = draft.topology

@@ -239,7 +239,7 @@ class Hello:
     rank: int = _as(_whole(0, _RANKS))
     launcher: str = _as(_text(100))
     env: Mapping[str, str] = _as(_variables)
-    lease: float = _as(_number(1, _EVER))
+    heartbeat: float = _as(_number(1, _EVER))
     leader: str = _as(_text(100))  # which leader asks: a second leader with the same keys has another name
     address: str = _as(_text(100))  # at which it reached this node
 

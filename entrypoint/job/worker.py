@@ -24,7 +24,7 @@ class Worker:
         self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's number, once it is known
         self._topology = draft.topology
         self._me = draft.topology.me
-        self._heartbeat_timeout = spec.timeouts.lease
+        self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
         self._connected = False
         self._heard = 0.0  # when the leader last sent something
@@ -125,7 +125,7 @@ class Worker:
             self._refused = refused = ConfigError(*wrong).outcome
             self._after(KILL_MARGIN, lambda: self._decide(refused))
             return
-        self._leader_name, self._heartbeat_timeout = hello.leader, hello.lease
+        self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
         self._act(actions.Report(hello.env, hello.address))
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:

@@ -99,7 +99,7 @@ def _login(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
         "run_dir": topology.run_dir,
         "user": topology.user,
         "port": spec.ssh.port,
-        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.lease)),
+        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
         "peers": [
             {"host": node.host, "address": report.address, "port": node.ssh_port}
             for node, report in zip(topology.nodes, members.reports, strict=True)

@@ -198,7 +198,7 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "origin": origin,
             "user": topology.user,
             "run_dir": topology.run_dir,
-            "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.lease)),
+            "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
             "host": topology.this.host,
             "port": topology.this.ssh_port,
             "listen": topology.this.address,

@@ -57,7 +57,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
     if not isinstance(kind, str) or kind not in kinds:
         raise Invalid(f"no kind of message{_quoted(line, secret)}")
     if kind == "hello" and toolkit and given.get("toolkit") != toolkit:
-        given = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "lease": 1, "leader": "", "address": ""} | {
+        given = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "heartbeat": 1, "leader": "", "address": ""} | {
             "toolkit": given.get("toolkit")
         }
     checked = {}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
-from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, PATH, RUN_DIR, HostEntry, Rule, adapter
+from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, PATH, RUN_DIR, HostEntry, Renamed, Rule, adapter
 
 Port = Annotated[int, Rule(ge=1, le=65535)]
 Count = Annotated[int, Rule(ge=0)]
@@ -145,13 +145,13 @@ class TimeoutSpec:
 
     peers: Seconds until every peer must have answered the roll call.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
-    lease: Seconds of silence after which a peer counts as lost.
+    heartbeat: Seconds of silence after which a peer counts as lost. Its old name, `lease`, works in this release only.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
     """
 
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
     launch: Annotated[float, Rule(gt=0)] = 120.0
-    lease: Annotated[float, Rule(ge=1)] = 15.0
+    heartbeat: Annotated[float, Rule(ge=1), Renamed("lease")] = 15.0
     grace: Annotated[float, Rule(ge=0)] = 30.0
 
 
@@ -206,6 +206,7 @@ class JobSpec:
 
     _sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     _secret: Secret | None = field(default=None, repr=False)
+    _renamed: tuple[str, ...] = field(default=(), repr=False)
 
     def source(self, path: str) -> Source:
         """Where the value at `path` (such as `ssh.port`) came from."""
@@ -214,6 +215,11 @@ class JobSpec:
     def value(self, path: str) -> Any:
         """The value at `path`."""
         return functools.reduce(getattr, path.split("."), self)
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """A warning for each setting that was given by its old name."""
+        return self._renamed
 
     def slots_of(self, rank: int) -> int | None:
         """Slots of a node where its entry of `hosts`, or `slots`, says them."""

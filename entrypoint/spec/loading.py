@@ -24,7 +24,7 @@ from entrypoint.secret import Secret, is_secret, weakness
 from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, suggestion
-from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
+from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
-    return functools.reduce(_with, chosen.items(), JobSpec(_sources=MappingProxyType(sources), _secret=secret))
+    empty = JobSpec(_sources=MappingProxyType(sources), _secret=secret, _renamed=tuple(report.renamed))
+    return functools.reduce(_with, chosen.items(), empty)
 
 
 def _with(section: Any, chosen: tuple[str, Any]) -> Any:
@@ -86,9 +87,16 @@ def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[t
             report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
         return
     known = entries(section)
+    renamed = {field.old: field for field in fields() if field.old}
     for key, child in item.value.items():
         path = prefix + key
-        if key not in known:
+        if field := renamed.get(path):
+            if field.path.rpartition(".")[2] in item.value:
+                report.add(child.key or child.place, path, f"{field.path} is given too", "", "remove the old name")
+            elif child.value is not None:
+                report.note_renamed(child.key or child.place, path, field.path)
+                yield field.path, child
+        elif key not in known:
             _unknown_key(key, path, child.key or child.place, list(known), report)
         elif dataclasses.is_dataclass(known[key]):
             yield from _leaves(child, known[key], f"{path}.", report)
@@ -111,14 +119,18 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
-            return _from_text(field, env[name], Place(1, where=name), report)
+            place = Place(1, where=name)
+            if field.old and name == variable(field.old):
+                report.note_renamed(place, name, field.env)
+            return _from_text(field, env[name], place, report)
     return None
 
 
 def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
+    old = {variable(field.old) for field in fields() if field.old}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known.values():
+        if name.startswith(PREFIX) and env[name] and name not in known.values() and name not in old:
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
             report.add(Place(1, where=name), "", "no such setting", "", near)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from entrypoint import secret
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.rules import SECRET, FieldInfo, Rule
+from entrypoint.spec.rules import SECRET, FieldInfo, Renamed, Rule
 
 PREFIX = "ENTRYPOINT_"
 RESERVED = {
@@ -71,10 +71,16 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         choices = get_args(takes) if get_origin(takes) is Literal else ()
         names = [extra for extra in extras if isinstance(extra, str)]
         flags = tuple(name for name in names if name.startswith("-"))
+        old = next((prefix + extra.old for extra in extras if isinstance(extra, Renamed)), "")
         aliases = tuple(name for name in names if not name.startswith("-"))
-        env = PREFIX + path.replace(".", "_").upper()
+        aliases += (variable(old),) if old else ()
         words = rule.words or (f"one of {', '.join(choices)}" if choices else _WORDS.get(kind, kind) + _bounds(rule))
-        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], env, aliases, flags)
+        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], variable(path), aliases, flags, old)
+
+
+def variable(path: str) -> str:
+    """The variable that sets the field at this path."""
+    return PREFIX + path.replace(".", "_").upper()
 
 
 def _bounds(rule: Rule) -> str:

@@ -32,7 +32,7 @@ def test_two_containers_boot_a_process_a_card(modelarts: ModelArts) -> None:
         "ENTRYPOINT_SECRET": token_hex(32),
         "ENTRYPOINT_SIMULATE_ASCEND": "2",
         "ENTRYPOINT_TIMEOUTS_PEERS": "300",
-        "ENTRYPOINT_TIMEOUTS_LEASE": "60",
+        "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "60",
         "RANK_TABLE_FILE": modelarts.CODE,
     }
     # qemu knows no subreaper and tini -s insists on one; as PID 1, it and the entrypoint can do without.

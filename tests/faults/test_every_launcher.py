@@ -64,9 +64,9 @@ def test_its_leader_is_killed(make: Make, launcher: str, image: str) -> None:
 
 @EVERY
 @pytest.mark.parametrize("lost", PAIR)
-@pytest.mark.fault("7", "3: {lost} is cut off, lease 3 s", bound="lease + 5 s")
+@pytest.mark.fault("7", "3: {lost} is cut off, heartbeat timeout 3 s", bound="timeout + 5 s")
 def test_one_of_two_is_cut_off(make: Make, launcher: str, image: str, lost: str) -> None:
-    job = begin(make, launcher, image, TRAINS, ENTRYPOINT_TIMEOUTS_LEASE="3")
+    job = begin(make, launcher, image, TRAINS, ENTRYPOINT_TIMEOUTS_HEARTBEAT="3")
     job.up()
     fault = job.cut_off(lost)
     assert job.ends() == dict.fromkeys(PAIR, 75), job.logs()

@@ -11,7 +11,7 @@ from tests.cluster import until
 from tests.faults.faultjob import BOTH, HOSTS, SAVES, TRAINS, Job, running
 
 Make = Callable[..., Job]
-SHORT = {"ENTRYPOINT_TIMEOUTS_LEASE": "3"}
+SHORT = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"}
 
 
 def training(make: Make, launcher: str, program: str = TRAINS, **env: str) -> Job:
@@ -62,7 +62,7 @@ def test_without_a_roll_call_the_others_stay(make: Make) -> None:
 
 @BOTH
 @pytest.mark.parametrize("lost", ["worker-2", "worker-0"])
-@pytest.mark.fault("3", "{lost} is cut off, lease 3 s", bound="lease + 5 s", often="worker-2-mpirun")
+@pytest.mark.fault("3", "{lost} is cut off, heartbeat timeout 3 s", bound="timeout + 5 s", often="worker-2-mpirun")
 def test_a_node_is_cut_off(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.cut_off(lost)
@@ -75,7 +75,7 @@ def test_a_node_is_cut_off(make: Make, launcher: str, lost: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("lost", ["worker-2", "worker-0"])
-@pytest.mark.fault("3", "{lost} is paused, lease 3 s", bound="lease + 5 s")
+@pytest.mark.fault("3", "{lost} is paused, heartbeat timeout 3 s", bound="timeout + 5 s")
 def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.pause(lost)
@@ -90,8 +90,8 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("3", "worker-2 is cut off, the lease of 15 s", bound="lease + 5 s")
-def test_a_node_is_cut_off_with_the_lease_as_it_is(make: Make, launcher: str) -> None:
+@pytest.mark.fault("3", "worker-2 is cut off, the heartbeat timeout of 15 s", bound="timeout + 5 s")
+def test_a_node_is_cut_off_with_the_heartbeat_timeout_as_it_is(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.cut_off("worker-2")
     assert job.ends() == dict.fromkeys(HOSTS, 75), job.logs()
@@ -99,13 +99,13 @@ def test_a_node_is_cut_off_with_the_lease_as_it_is(make: Make, launcher: str) ->
 
 
 @BOTH
-@pytest.mark.fault("3", "the control: worker-2 is paused for less than the lease")
+@pytest.mark.fault("3", "the control: worker-2 is paused for less than the heartbeat timeout")
 def test_a_short_pause_is_no_loss(make: Make, launcher: str) -> None:
-    job = training(make, launcher, SAVES, ENTRYPOINT_TIMEOUTS_LEASE="8")
+    job = training(make, launcher, SAVES, ENTRYPOINT_TIMEOUTS_HEARTBEAT="8")
     fault = job.pause("worker-2")
-    until(lambda: time.time() - fault > 4, 6, "a pause that a lease of 3 s would not have borne")
+    until(lambda: time.time() - fault > 4, 6, "a pause that a heartbeat timeout of 3 s would not have borne")
     job.resume("worker-2")
-    until(lambda: time.time() - fault > 10, 12, "a lease's time")
+    until(lambda: time.time() - fault > 10, 12, "a heartbeat timeout")
     assert all(running(box) for box in job.boxes.values()), job.logs()
     job.kill("worker-0", "TERM")
     assert job.ends() == dict.fromkeys(HOSTS, 143), job.logs()

@@ -151,10 +151,10 @@ def test_dns_comes_late(make: Make, launcher: str, network: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("9", "worker-3's address changes while worker-2 is waited for, lease 3 s", bound="30 s")
+@pytest.mark.fault("9", "worker-3's address changes while worker-2 is waited for, heartbeat timeout 3 s", bound="30 s")
 def test_an_address_changes(make: Make, launcher: str) -> None:
     job = make(launcher)
-    job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"], env={"ENTRYPOINT_TIMEOUTS_LEASE": "3"})
+    job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"], env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"})
     job.says("worker-0", "waiting for 1 of 3 peers: worker-2 (")
     before = address(job, "worker-3")
     job.cut_off("worker-3")
@@ -165,7 +165,7 @@ def test_an_address_changes(make: Make, launcher: str) -> None:
     docker("network", "connect", "--alias", "worker-3", job.network, job.boxes["worker-3"])
     assert address(job, "worker-3") != before
     passed(5)
-    job.start("sh", "-c", DONE, hosts=["worker-2"], env={"ENTRYPOINT_TIMEOUTS_LEASE": "3"})
+    job.start("sh", "-c", DONE, hosts=["worker-2"], env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"})
     docker("rm", "-f", job.boxes.pop("another"))
     boots(job, started_at(job.boxes["worker-2"]))
 

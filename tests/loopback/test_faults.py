@@ -126,10 +126,10 @@ def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, no
     assert job.survivors() == []
 
 
-def test_a_grace_longer_than_the_lease_is_kept(cluster: Make) -> None:
+def test_a_grace_longer_than_the_heartbeat_timeout_is_kept(cluster: Make) -> None:
     job = cluster(2)
     slow = SAVES.replace("sleep 1", "sleep 4")
-    job.start_all("sh", "-c", slow, env={"ENTRYPOINT_TIMEOUTS_LEASE": "1"})
+    job.start_all("sh", "-c", slow, env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1"})
     all_up(job)
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
@@ -137,9 +137,9 @@ def test_a_grace_longer_than_the_lease_is_kept(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize("frozen", [0, 1])
-def test_a_node_that_falls_silent_is_lost_after_the_lease(cluster: Make, frozen: int) -> None:
+def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: Make, frozen: int) -> None:
     job = cluster(2)
-    job.start_all("sh", "-c", SAVES, env={"ENTRYPOINT_TIMEOUTS_LEASE": "2", "ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    job.start_all("sh", "-c", SAVES, env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2", "ENTRYPOINT_TIMEOUTS_GRACE": "1"})
     all_up(job)
     job.signal(frozen, signal.SIGSTOP)
     stopped = time.monotonic()
@@ -356,7 +356,7 @@ def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
     words = ("run", "--launcher", "mpirun", "--", "sh", "-c", "sleep 2; echo done")
     for rank in (1, 0):
         argv = ("sh", "-c", f'exec "$@" 2>{log}', "sh", sys.executable, "-m", "entrypoint", *words)
-        job.start(rank, argv=argv, env={"ENTRYPOINT_TIMEOUTS_LEASE": "1"})
+        job.start(rank, argv=argv, env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1"})
     assert job.ends(20) == {0: 0, 1: 0}, job.both()
     assert job.out() == "done\n" * 4
     os.close(held)

@@ -148,7 +148,7 @@ def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster:
     job = cluster(2, slots=1)
     program = "echo up; [ $NODE = 0 ] || exec sleep 60; until [ -e go ]; do sleep 0.02; done; exit 7"
     for rank in (1, 0):
-        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
+        env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
         job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     job.signal(1, signal.SIGSTOP)
@@ -162,7 +162,7 @@ def test_a_stand_still_shorter_than_the_limit_ends_no_job(cluster: Make) -> None
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
     for rank in (1, 0):
-        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "2"}
+        env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2"}
         job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     for rank in (1, 0):
@@ -178,7 +178,7 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; exec sleep 60"
     for rank in (1, 0):
-        env = {"ENTRYPOINT_TIMEOUTS_LEASE": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+        env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
         job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     job.signal(0, signal.SIGSTOP)

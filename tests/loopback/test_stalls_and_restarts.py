@@ -14,7 +14,7 @@ from tests.cluster import Cluster, until
 Make = Callable[..., Cluster]
 VENV = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # where py-spy is
 STUCK = "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up', flush=True)\nwaits_for_nobody()\n"
-SILENT = {"ENTRYPOINT_STALL_MINUTES": "0.05", "ENTRYPOINT_TIMEOUTS_LEASE": "3", "PATH": VENV}
+SILENT = {"ENTRYPOINT_STALL_MINUTES": "0.05", "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3", "PATH": VENV}
 
 
 def up(job: Cluster, count: int) -> None:

@@ -36,7 +36,7 @@ def plans(nodes: int, launcher: str, restarts: int) -> tuple[JobSpec, Plan, Plan
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
         f"restarts: {restarts}\n"
-        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, lease: {HEARTBEAT}, launch: {LAUNCH}}}\n"
+        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = settle(spec, _FACTS)
@@ -269,7 +269,7 @@ class Container:
         spec, leader, _ = self._world.plans
         version = "another" if self._world.schedule.other_version == self.rank else __version__
         hosts = tuple(node.host for node in leader.topology.nodes)
-        return messages.Hello(version, hosts, self.rank, leader.launcher, {}, spec.timeouts.lease, name, "10.0.0.1")
+        return messages.Hello(version, hosts, self.rank, leader.launcher, {}, spec.timeouts.heartbeat, name, "10.0.0.1")
 
     def stranger(self) -> None:
         """Another leader with the same keys calls: a running job's node is not its to take."""

@@ -23,7 +23,7 @@ RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
 HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
 PONG = pack(messages.Pong(1.0, 0))
-HELLO |= {"lease": 15.0, "leader": "a4", "address": "10.0.0.7"}
+HELLO |= {"heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
 
 def line(kind: str, **fields: Any) -> bytes:
@@ -130,7 +130,7 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
         ("hello", {**HELLO, "env": {"A": 1}}),
         ("hello", {**HELLO, "env": {"A=": "s3cret"}}),
         ("hello", {**HELLO, "env": {"A": "s3cret\0"}}),
-        ("hello", {**HELLO, "lease": 0}),
+        ("hello", {**HELLO, "heartbeat": 0}),
         ("hello", {**HELLO, "hosts": "a"}),
     ],
 )
