@@ -19,7 +19,9 @@ from tests.process.bench import Bench
 from tests.rows import ROW_OF, ended, said
 
 pytest_plugins = ["tests.plugin.tables", "tests.plugin.pure"]
-settings.register_profile("thorough", max_examples=300)  # as `make test-security` asks for
+settings.register_profile("quick", deadline=None)  # an example may be slow on a busy machine
+settings.register_profile("thorough", deadline=None, max_examples=300)  # as `make test-security` asks for
+settings.load_profile("quick")
 
 NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
     [] if shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") else ["sshd"]

@@ -39,7 +39,7 @@ hostile = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
 )
 MANY = settings.default.max_examples // 100  # times as many examples; `make test-security` asks for three
-SLOW = settings(max_examples=4 * MANY, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=4 * MANY, suppress_health_check=list(HealthCheck))
 
 # Prints what it was given: arguments, then the asked variables, each ended by NUL.
 TELL = r"""for word; do printf '%s\0' "$word"; done; for name in $SHOWN; do eval "printf '%s\\0' \"\$$name\""; done"""
@@ -202,7 +202,7 @@ def test_a_hostile_host_name_is_refused(name: str) -> None:
 
 
 @given(value=hostile)
-@settings(max_examples=40 * MANY, deadline=None)
+@settings(max_examples=40 * MANY)
 def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
     """Whatever the run directory is called, the ssh files either name it as it is, or it is refused."""
     job = {"hosts": ["a", "b"], "node_rank": 0, "command": ["c"], "launcher": "mpirun"}

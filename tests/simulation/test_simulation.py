@@ -15,7 +15,7 @@ from tests.simulation.named import NAMED
 from tests.simulation.schedule import draw
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_invariants_hold(random: Random) -> None:
     schedule = draw(random)
