@@ -11,11 +11,16 @@ from entrypoint import spec as specs
 from entrypoint.errors import UsageError
 from entrypoint.host.speaker import answer
 
+_EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
+_EPILOG = f"""{_EXIT_STATUSES}
+
+Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT. See docs/reference/spec.md."""
+
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         look = argparse.RawDescriptionHelpFormatter
-        super().__init__(**options, epilog=_exit_codes(), formatter_class=look, allow_abbrev=False)
+        super().__init__(**options, epilog=_EPILOG, formatter_class=look, allow_abbrev=False)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         _, unknown, words = message.partition("unrecognized arguments: ")
@@ -125,10 +130,3 @@ def _job_arguments(spec: str | None) -> _Parser:
     text = "variable for the program, on every node"
     parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)
     return parser
-
-
-def _exit_codes() -> str:
-    """The table of exit statuses, as errors.py documents it."""
-    table = (errors.__doc__ or "").split("\n\n")[1:3]
-    variables = "Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT."
-    return "\n\n".join([*table, f"{variables} See docs/reference/spec.md."])

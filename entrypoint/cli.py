@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
         args = parser(os.environ.get("ENTRYPOINT_SPEC") or None).parse_args(ours)
         args.command = program
-        return int(ACTIONS[args.action](args, say))
+        return ACTIONS[args.action](args, say)
     except EntrypointError as error:
         for line in error.lines():
             say(line)

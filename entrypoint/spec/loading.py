@@ -64,7 +64,8 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     _unknown_variables(env, report)
     secret = _secret(env, chosen, items, report)
     if text is None or root is not None:  # half a file would look like a contradiction
-        _contradictions(chosen, items, report)
+        for path, *words in _contradictions(chosen, items):
+            report.add(items[path].place, path, *words)
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
@@ -210,29 +211,25 @@ def _yaml(*text: Any) -> Item | None:
     return yamlfile.read(*text)
 
 
-def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item], report: Report) -> None:
-    """Values that are fine alone and wrong together."""
-
-    def wrong(path: str, what: str, seen: str, do: str) -> None:
-        report.add(items[path].place, path, what, seen, do)
-
+def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Iterator[tuple[str, str, str, str]]:
+    """Values that are fine alone and wrong together: the field, what is wrong, what was seen, what to do."""
     rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
         what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
-        wrong("node_rank", what, str(rank), "count from 0, or add hosts")
-    keys = ("ssh.client_key", "ssh.host_key")
+        yield "node_rank", what, str(rank), "count from 0, or add hosts"
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
             do = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"
-            wrong("ssh.compat", "ssh.client_key is needed too", "", do)
+            yield "ssh.compat", "ssh.client_key is needed too", "", do
         for rival in ("secret", "secret_file", "ssh.host_key", "ssh.known_hosts"):
             if rival in items:
                 seen = str(items[rival].place.source)
-                wrong("ssh.compat", f"{rival} is given too", seen, f"remove ssh.compat, or {rival}")
+                yield "ssh.compat", f"{rival} is given too", seen, f"remove ssh.compat, or {rival}"
         return
+    keys = ("ssh.client_key", "ssh.host_key")
     for one, other in (keys, keys[::-1]):
         if one in items and other not in items:
-            wrong(one, f"{other} is needed too", "", f"set {other}, or remove {one}")
+            yield one, f"{other} is needed too", "", f"set {other}, or remove {one}"
 
 
 def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: Report) -> Secret | None:
