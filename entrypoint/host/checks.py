@@ -1,4 +1,4 @@
-"""What `run` refuses on this node, one function for each moment; `plan` calls those that change nothing.
+"""What `run` refuses on this node, one function for each moment; `plan` calls all but `run_dir`, which writes.
 
 None needs the network.
 """

@@ -93,16 +93,12 @@ class RunDir:
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             os.close(lock)
-            raise Busy(
-                "another entrypoint is at work in this run directory",
-                str(self.path),
-                "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",
-            ) from None
-        except OSError as error:  # such as Lustre, mounted without flock
-            os.close(lock)
-            raise CantCreateError(
+            if isinstance(error, BlockingIOError):
+                do = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
+                raise Busy("another entrypoint is at work in this run directory", str(self.path), do) from None
+            raise CantCreateError(  # such as Lustre, mounted without flock
                 "the run directory's file system cannot lock files",
                 f"{self.path}: {error.strerror}",
                 "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
@@ -155,9 +151,8 @@ def make_folders(paths: Iterable[str]) -> None:
         mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
         if around.st_mode & stat.S_IWOTH and not mine:
             seen = f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}"
-            raise ConfigError(
-                "a directory for logs is not ours", seen, "remove it, or set ENTRYPOINT_LOG_DIR to another"
-            )
+            do = "remove it, or set ENTRYPOINT_LOG_DIR to another"
+            raise ConfigError("a directory for logs is not ours", seen, do)
 
 
 @contextlib.contextmanager
@@ -166,8 +161,5 @@ def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]
     try:
         yield
     except OSError as error:
-        raise CantCreateError(
-            f"cannot write {path}",
-            error.strerror or str(error),
-            f"make room, or set {setting} to a writable place",
-        ) from error
+        do = f"make room, or set {setting} to a writable place"
+        raise CantCreateError(f"cannot write {path}", error.strerror or str(error), do) from error

@@ -107,9 +107,8 @@ def _derived(secret: bytes, topology: Topology) -> Keys:
         return Ed25519PrivateKey.from_private_bytes(seed)
 
     client = key("client")
-    known = ""
-    if topology.is_leader:
-        known = "".join(f"{node.host} {_public(key('host ' + node.host))}\n" for node in topology.nodes)
+    nodes = topology.nodes if topology.is_leader else ()
+    known = "".join(f"{node.host} {_public(key(f'host {node.host}'))}\n" for node in nodes)
     return Keys(_private(client), _public(client), _private(key(f"host {topology.this.host}")), known)
 
 
@@ -126,14 +125,13 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
 
 
 def _parse(path: str, field: str) -> Ed25519PrivateKey:
+    do = "make it with: ssh-keygen -t ed25519 -N ''"
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{field} is not a private key we can read", f"{path}: {error}", "make it with: ssh-keygen -t ed25519 -N ''"
-        ) from None
+        raise ConfigError(f"{field} is not a private key we can read", f"{path}: {error}", do) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{field} is not an Ed25519 key", path, "make it with: ssh-keygen -t ed25519 -N ''")
+        raise ConfigError(f"{field} is not an Ed25519 key", path, do)
     return key
 
 

@@ -31,9 +31,7 @@ def write_all(fd: int, data: bytes) -> None:
         try:
             data = data[os.write(fd, data) :]
         except BlockingIOError:
-            ready = select.poll()
-            ready.register(fd, select.POLLOUT)
-            ready.poll()
+            select.select([], [fd], [])
 
 
 def answer(text: str) -> None:
@@ -109,9 +107,7 @@ class Speaker:
         try:
             writer.start()
         except RuntimeError:  # no more threads
-            ready = select.poll()
-            ready.register(self._fd, select.POLLOUT)
-            while self._lines and ready.poll(0):
+            while self._lines and select.select([], [self._fd], [], 0)[1]:
                 self._write_first()
             return False
         self._writer = writer
