@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
@@ -68,6 +68,15 @@ def is_below(pid: int, top: int) -> bool:
     while pid and pid != top:
         pid = state(pid)[1]
     return pid == top
+
+
+def kill(pids: Iterable[int], signum: int) -> None:
+    """Signal processes; those already gone are no error."""
+    for pid in pids:
+        try:
+            os.kill(pid, signum)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | None:

@@ -133,20 +133,13 @@ def _is_pipe(fd: int) -> bool:
     return False
 
 
-def kill(pids: Iterable[int], signum: int) -> None:
-    """Signal processes; those already gone are no error."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signum)
-
-
 def kill_group(pid: int, signum: int) -> None:
     """Signal a rank: its process group if it leads one, else itself and all processes below."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)
         else:
-            kill((pid, *proc.descendants(pid)), signum)
+            proc.kill((pid, *proc.descendants(pid)), signum)
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
@@ -193,7 +186,7 @@ def sweep() -> set[int]:
         alive = proc.descendants(os.getpid())
         if not alive:
             break
-        kill(alive, signal.SIGKILL)
+        proc.kill(alive, signal.SIGKILL)
         killed |= set(alive)
     return killed
 

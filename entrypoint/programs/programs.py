@@ -273,7 +273,7 @@ class Programs:
         await self._ranks.ended()
         # Their own process groups got SIGTERM. Processes in other groups get it now, in case no launcher told them.
         left = below & set(proc.descendants(os.getpid()))  # orphans are our children
-        process.kill(proc.outside_groups(left, groups), signal.SIGTERM)
+        proc.kill(proc.outside_groups(left, groups), signal.SIGTERM)
         await process.gone(left)
         await process.gone(groups)  # supervisors stay until all output is passed on
 

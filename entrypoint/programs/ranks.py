@@ -133,7 +133,7 @@ class Ranks:
 
     def let_go(self) -> None:
         """Tell supervisors of failed ranks that they may leave now (--hold in supervisor.py)."""
-        process.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
+        proc.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
 
     async def ended(self) -> None:
         """Return when no rank runs."""

@@ -32,12 +32,12 @@ import time
 if __name__ == "__main__":  # an isolated Python does not find our package
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.host.proc import descendants, python_set_locale, script, stat
+from entrypoint.host.proc import descendants, kill, processes, python_set_locale, script
 from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
@@ -262,7 +262,7 @@ class Supervised:
             if time.monotonic() >= limit:
                 if self._alone or not signals:
                     break  # no process of this program holds the stream
-                _end_all(descendants(os.getpid()), signals[0])
+                kill(descendants(os.getpid()), signals[0])
                 limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
             self._step(limit)
         for stream in self._streams:
@@ -300,27 +300,14 @@ class Supervised:
 def _die(child: int) -> None:
     """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
     mpirun's daemon, since nobody else here could end it."""
-    _end_all((*_daemon(os.getppid()), *descendants(os.getpid())), _KILL)
+    parent = os.getppid()
+    daemon = [pid for pid, name, _ in processes() if pid == parent and name in DAEMONS]
+    kill((*daemon, *descendants(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
     if child:
         os.kill(child, _KILL)
     os._exit(128 + _KILL)
-
-
-def _end_all(pids: Iterable[int], signum: int) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signum)
-        except OSError:
-            continue  # gone with its parent
-
-
-def _daemon(pid: int) -> list[int]:
-    try:
-        return [pid] if stat(pid)[0] in DAEMONS else []
-    except OSError:
-        return []
 
 
 def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[..., int], mask: set[int]) -> None:
