@@ -29,6 +29,9 @@ def line(text):
         data = data[os.write(1, data):]
 def say(kind, **fields):
     line(json.dumps(dict(fields, kind=kind)))
+def await_start():
+    while json.loads(sys.stdin.readline())["kind"] != "start":
+        pass
 hello = json.loads(sys.stdin.readline())
 facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), attempt=1, not_ready=None)
 facts |= dict(interface=None, interfaces=[])
@@ -81,12 +84,16 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
             "facts, not_ready: not a whole number from 1 to 255: [0",
         ),
         (
-            "say('facts', **facts); say('failed', status=256, reason='x', **own)",
+            "say('facts', **facts); await_start(); say('failed', status=256, reason='x', **own)",
             75,
             "node-1 is lost: it says what no node of",
         ),
-        ("say('facts', **facts)\nwhile True: os.write(1, b'x' * 65536)", 75, "a line of more than 1048576 bytes"),
-        ("say('facts', **facts)\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
+        (
+            "say('facts', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
+            75,
+            "a line of more than 1048576 bytes",
+        ),
+        ("say('facts', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),
     ],
     ids=["not_ready-0", "failed-256", "endless", "flood", "forged"],
