@@ -6,11 +6,13 @@ It runs in each rank's supervisor, so it imports little: starting must be fast.
 from __future__ import annotations
 
 import os
+import select
 import time
 
 _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+_TOGETHER = 5  # milliseconds to wait for the end of a line: Python, unbuffered, writes a line and its end apart
 _MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
 
 
@@ -37,7 +39,7 @@ class Stream:
     def read(self) -> int:
         """Take what is there; returns how many bytes."""
         try:
-            data = os.read(self.source, _CHUNK)
+            data = self._take()
         except BlockingIOError:
             return 0
         except OSError:
@@ -60,6 +62,16 @@ class Stream:
             self.waiting.append(data)
         self.write()
         return len(data)
+
+    def _take(self) -> bytes:
+        """What is there; a line with its end, if that comes at once: else lines of several ranks would mix."""
+        data = os.read(self.source, _CHUNK)
+        if data and len(data) < _PIECE and b"\n" not in data:
+            more = select.poll()
+            more.register(self.source, select.POLLIN)
+            if more.poll(_TOGETHER):
+                data += os.read(self.source, _CHUNK)
+        return data
 
     def _label_lines(self, data: bytes) -> None:
         """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
