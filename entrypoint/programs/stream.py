@@ -69,8 +69,10 @@ class Stream:
         if data and len(data) < _PIECE and b"\n" not in data:
             more = select.poll()
             more.register(self.source, select.POLLIN)
-            if more.poll(_TOGETHER):
-                data += os.read(self.source, _CHUNK)
+            try:
+                return data + os.read(self.source, _CHUNK) if more.poll(_TOGETHER) else data
+            except OSError:
+                pass  # a terminal that nobody holds any more, as the next read will find
         return data
 
     def _label_lines(self, data: bytes) -> None:

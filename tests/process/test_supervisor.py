@@ -136,6 +136,22 @@ def test_a_line_and_its_end_that_are_written_apart_stay_together(
         os.close(fd)
 
 
+def test_a_terminal_s_last_line_without_an_end_is_passed_on() -> None:
+    """mpirun gives its ranks a terminal; once nobody holds it any more, each read of it fails."""
+    source, program = os.openpty()
+    reader, target = os.pipe()
+    os.write(program, b"the end")
+    os.close(program)
+    passed = stream.Stream(source, target, b"", bytearray(), None, None)
+    assert passed.read() == 7
+    assert os.read(reader, 100) == b"the end"
+    assert passed.open
+    passed.read()
+    assert not passed.open
+    for fd in (source, reader, target, passed.target):
+        os.close(fd)
+
+
 def test_the_last_words_are_kept_where_the_program_fails(tmp_path: Path) -> None:
     tail = str(tmp_path / "tail.{rank}")
     keep("--number", "5", "--tail", tail, "--", "sh", "-c", "seq 100000; sleep 0.5; echo why >&2; exit 3")
