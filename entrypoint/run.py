@@ -248,7 +248,7 @@ class Loop:
             case actions.End(outcome):
                 self._over.set_result(outcome)
             case _:
-                raise NotImplementedError(repr(action))
+                raise TypeError(f"this is no action: {action!r}")
 
     async def _open_door(self) -> None:
         """Make this node ready for logins: keys, control endpoint, sshd."""

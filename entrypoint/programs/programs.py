@@ -84,10 +84,13 @@ class Programs:
                 self._background(self._show_and_tell())
             case messages.Stop(grace) if self._stopping is None:
                 self._stopping = self._background(self._stop(grace))
-            case messages.Stop(0):
-                self._force.set()
+            case messages.Stop(grace):
+                if grace == 0:
+                    self._force.set()
             case messages.LetGo():
                 self._ranks.let_go()
+            case _:
+                raise TypeError(f"this is no order: {message!r}")
 
     def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Launch:
         """Settle the final plan and write its files: ranks may start here from now on.
