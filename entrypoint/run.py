@@ -31,6 +31,7 @@ from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
+from entrypoint.programs.agents import Agents
 from entrypoint.programs.programs import Programs
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import resolve
@@ -129,6 +130,7 @@ class Loop:
             self.machine = Worker(spec, draft, attempt)
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: dict[bool, Waiting] = {}
+        self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
@@ -202,6 +204,9 @@ class Loop:
     def _user_signalled(self, signum: int) -> None:
         self._here(messages.Signal(signal.Signals(signum).name))
 
+    def _daemon_wanted(self, rank: int, command: str) -> None:
+        self.tell(events.DaemonWanted(rank, command))
+
     # -- actions
 
     def _perform(self, action: Any) -> None:
@@ -236,11 +241,14 @@ class Loop:
                 self._report(env, address)
             case actions.Prepare(members):
                 launch = programs.prepare(members)
+                if launch.agents:
+                    hosts = {node.host: node.rank for node in self._topology.nodes}
+                    self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
                 self.tell(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
             case actions.ShowLine():
                 programs.show_line()
-            case actions.FindFailedLogin():
-                self.tell(events.LoginFailed(programs.failed_login()))
+            case actions.AnswerAgent(rank, status) if self._agents:
+                self._agents.answer(rank, status)
             case actions.Measure():
                 self.tell(events.Progress(programs.written(), process.is_read(1, 2)))
             case actions.AwaitLaunchers():
@@ -344,6 +352,8 @@ class Loop:
         for task in list(self._tasks):
             task.cancel()
         self._endpoint.close()
+        if self._agents is not None:
+            self._agents.close()
         if self._sshd is not None:
             self._sshd.stop()
         await self._programs.close()

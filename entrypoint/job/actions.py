@@ -88,8 +88,11 @@ class ShowLine:
 
 
 @dataclass(frozen=True)
-class FindFailedLogin:
-    """Look for a failed login of mpirun's. Event that follows: LoginFailed."""
+class AnswerAgent:
+    """Tell mpirun how the start of its daemon on a node ended."""
+
+    node: int
+    status: int
 
 
 @dataclass(frozen=True)

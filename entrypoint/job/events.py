@@ -108,10 +108,11 @@ class LaunchersGone:
 
 
 @dataclass(frozen=True)
-class LoginFailed:
-    """What is known of a login of mpirun's that failed; "" where none did."""
+class DaemonWanted:
+    """mpirun wants its daemon started on a node, by this command of a shell."""
 
-    reason: str
+    node: int
+    command: str
 
 
 @dataclass(frozen=True)

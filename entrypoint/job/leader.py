@@ -16,7 +16,7 @@ from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, on_nod
 from entrypoint.job.ending import KILL_MARGIN, Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
-from entrypoint.job.ranks import RankWatch
+from entrypoint.job.ranks import NO_LOGIN, RankWatch
 from entrypoint.job.rollcall import RollCall, two_leaders
 from entrypoint.job.stalls import StallWatch
 from entrypoint.job.talk import Talk
@@ -186,6 +186,7 @@ class Leader:
             return
         peer.lost = True
         self._talk.lose(node)
+        self._ranks.daemon_started(node, NO_LOGIN)
         silent = self._machine.now - peer.heard
         seen = f"nothing heard of it for {silent:.0f}s"
         if silent <= self._heartbeat_timeout:
@@ -251,6 +252,11 @@ class Leader:
             return
         self._say(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
         self._tell_all(message)
+
+    def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
+        # Here, too: mpirun may not know this node by the name that the hostfile has for it.
+        there = self.outcome is None and event.node in (self._me, *self._peers.alive())
+        self._ranks.start_daemon(event.node, event.command if there else "")
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
         if node != self._me:  # mpirun itself runs here
@@ -322,13 +328,13 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Called: Leader._on_called,
     events.Prepared: Leader._on_prepared,
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
-    events.LoginFailed: lambda leader, event: leader._ranks.login_failed(event.reason),
+    events.DaemonWanted: Leader._on_daemon_wanted,
     events.Progress: lambda leader, event: leader._ranks.progress(event.written, event.read),
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # What counts only until the outcome is known.
-_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.LoginFailed, events.Progress)
+_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.Progress)
 _ANSWERS = (messages.Shown, messages.Stopped, messages.Leaving)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: lambda leader, node, message: leader._ranks.started(message.rank, leader._host(node)),
@@ -337,6 +343,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
     messages.Hurry: lambda leader, node, message: leader._ending.force(),
+    messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(node, message.status),
     messages.Daemon: Leader._daemon,
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,

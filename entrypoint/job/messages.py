@@ -5,7 +5,8 @@ Hello              Facts; or Refuse, Busy    the roll call: who can be of this j
 Start                                        everyone answered
 Ping               Pong                      still there; the answer comes after all that it knew
 Stacks             Shown                     stacks of the ranks
-                   RankStart, RankEnd        a rank there; Ended: a program of its own; Daemon: mpirun's
+StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, its end
+                   RankStart, RankEnd        a rank there; Ended: a program of its own
                    Limit, Failed, Hurry      what else happened there
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Stop, LetGo        Stopped                   the end of the ranks
@@ -22,6 +23,7 @@ from typing import Any
 Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Invalid
 
 TEXT, LINES, LINE = 4000, 20, 1000  # characters in a sentence; lines that a program printed last, characters in each
+COMMAND = 128 * 1024  # characters in a command: the most that one argument of a program may have (execve(2))
 _RANKS = 1 << 20
 _EVER = 1e9  # seconds
 
@@ -100,6 +102,7 @@ def _variables(value: Any) -> Mapping[str, str]:
 _truth = _check("neither true nor false", lambda it: isinstance(it, bool))
 # Of a network interface, or its address or network: a word of a command line.
 _name = _check("no name or address", lambda it: isinstance(it, str) and _NAME.fullmatch(it))
+_command = _check("no command", lambda it: isinstance(it, str) and 0 < len(it) <= COMMAND and "\0" not in it)
 _user_signal = _of("SIGUSR1", "SIGUSR2")
 _status, _failure, _tail = _whole(0, 255), _whole(1, 255), _list(_text(LINE), LINES)
 
@@ -186,6 +189,13 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class DaemonStarted:
+    """The command of StartDaemon has ended: with 0 if mpirun's daemon now runs in the background."""
+
+    status: int = _as(_status)
+
+
+@dataclass(frozen=True)
 class Daemon:
     """mpirun's daemon on this node ended."""
 
@@ -252,6 +262,13 @@ class Start:
 
 
 @dataclass(frozen=True)
+class StartDaemon:
+    """Start mpirun's daemon by this command of a shell, as mpirun's agent was given it."""
+
+    command: str = _as(_command)
+
+
+@dataclass(frozen=True)
 class Ping:
     """Still there. With a number above 0: report all that you know, then answer with that number."""
 
@@ -294,7 +311,8 @@ class Release:
 
 # fmt: off
 FROM_WORKER = (
-    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, Daemon, Limit, Failed, Hurry, Signal, Stopped, Leaving,
+    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, DaemonStarted, Daemon, Limit, Failed, Hurry, Signal,
+    Stopped, Leaving,
 )
-FROM_LEADER = (Hello, Start, Ping, Stacks, Signal, Stop, LetGo, Release)
+FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Stop, LetGo, Release)
 # fmt: on

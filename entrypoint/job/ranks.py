@@ -1,6 +1,6 @@
 """What the leader knows of the ranks that mpirun starts on all nodes, and what mpirun's own end means.
 
-mpirun may start no rank, or too few, or stay when all have ended; its logins may fail, and its daemons may be killed.
+mpirun may start no rank, or too few, or stay when all have ended; its daemons may not start, or be killed.
 Its exit status alone does not tell these cases apart.
 """
 
@@ -17,6 +17,8 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
+NO_LOGIN = 255  # what ssh exits with when a login fails: to mpirun, its agent is an ssh
+_CANNOT_START = (126, 127)  # the image lacks the daemon, as mpirun then says itself
 _SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than they take between two looks
 
 
@@ -37,6 +39,7 @@ class RankWatch:
         self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
         self.heard = Heard(0)
         self._lost = ""  # a daemon that failed, in words
+        self._asked: set[int] = set()  # nodes whose daemon is being started
         self._end: End | None = None  # mpirun's own
         self._passed = -1  # bytes that mpirun had passed on when it was measured last
         self._ending = False  # whether every rank has ended well, and mpirun is to follow
@@ -76,17 +79,14 @@ class RankWatch:
         elif not end.status:
             # Workers' reports may still be on the way. After two answers of each, all have arrived.
             self._talk.ask_all_they_know(lambda: self._talk.ask_all_they_know(self._judge))
-        elif len(self._nodes) > 1:
-            self._machine.after(_SETTLE, lambda: self._act(actions.FindFailedLogin()))
-        else:
-            self._act(actions.FindFailedLogin())
+        else:  # the end of a daemon or a rank may still be on its way, and be the cause
+            self._machine.after(_SETTLE if len(self._nodes) > 1 else 0, self._blame)
 
-    def login_failed(self, reason: str) -> None:
-        """If a login or a daemon failed, that is the cause; else mpirun's own end is."""
+    def _blame(self) -> None:
+        """If a daemon failed, that is the cause; else mpirun's own end is."""
         assert self._end is not None
-        cause = reason or self._lost
-        if cause and not self._failures:
-            self._decide(RetryError(cause).outcome)
+        if self._lost and not self._failures:
+            self._decide(RetryError(self._lost).outcome)
         else:
             self._settle(self._end)
 
@@ -120,6 +120,24 @@ class RankWatch:
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
         self._machine.after(limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.Measure())))
+
+    def start_daemon(self, node: int, command: str) -> None:
+        """mpirun wants a daemon on that node; without a command it is refused."""
+        if not command:
+            self._act(actions.AnswerAgent(node, NO_LOGIN))
+            return
+        self._asked.add(node)
+        self._talk.tell(node, messages.StartDaemon(command))
+
+    def daemon_started(self, node: int, status: int) -> None:
+        """The start of a daemon there has ended, or the node is lost."""
+        if node not in self._asked:
+            return
+        self._asked.remove(node)
+        self._act(actions.AnswerAgent(node, status))
+        if status and status not in _CANNOT_START:
+            what = f"the start of mpirun's daemon failed on {self._nodes[node].host}"
+            self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
 
     def daemon(self, host: str, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""

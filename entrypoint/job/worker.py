@@ -260,6 +260,7 @@ _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
 _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Hello: Worker._hello,
     messages.Start: Worker._start,
+    messages.StartDaemon: Worker._do,
     messages.Ping: Worker._do,
     messages.Signal: Worker._do,
     messages.Stacks: Worker._do,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from entrypoint import heartbeat, interfaces, supervised
+from entrypoint import interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._openmpi import DAEMONS
@@ -66,11 +65,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
     hostfile, script = _file("hostfile", {"nodes": nodes}), _script(spec, topology, members, "the job's spec", 0o700)
-    argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
+    argv, context = ("bash", f"{topology.run_dir}/{script.name}", *spec.command), {"run_dir": topology.run_dir}
     return replace(
         launch,
         programs=(Program(argv, _settings(spec, topology, members)),),
-        files=(hostfile, script, *launch.files, *(_login(spec, topology, members) if many else ())),
+        files=(hostfile, script, *launch.files, *((_file("agent", context, template="agent.sh"),) if many else ())),
+        agents=many,
     )
 
 
@@ -92,31 +92,6 @@ def _rank_script(spec: JobSpec, topology: Topology) -> File:
     return _file("rank.sh", {"host": topology.this.host, "supervisor": words})
 
 
-def _login(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
-    """How mpirun starts its daemon on another node: with the job's keys, which are written where they are made."""
-    context = {
-        "origin": "the roll call",
-        "run_dir": topology.run_dir,
-        "user": topology.user,
-        "port": spec.ssh.port,
-        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
-        "peers": [
-            {"host": node.host, "address": report.address, "port": node.ssh_port}
-            for node, report in zip(topology.nodes, members.reports, strict=True)
-        ],
-    }
-    files = [
-        _file("agent", context, template="agent.sh"),
-        _file("ssh_config", context),
-        File("client_key", "", "this job's keys", mode=0o600, secret=True),
-        File("known_hosts", "", "this job's keys", mode=0o600),
-    ]
-    if topology.naming:
-        context |= {"origin": f"user {topology.user}", "library": topology.naming}
-        files.append(_file("ssh", context, template="ssh.sh"))
-    return files
-
-
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """What `entrypoint render` writes for this launcher."""
     return (_script(spec, topology, members, origin, 0o755, given(spec)),)
@@ -129,7 +104,6 @@ def _script(
     context = {
         "origin": origin,
         "given": settings,
-        "port": spec.ssh.port,
         "np": _ranks(spec, members),
         "hostfile": _hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
@@ -160,7 +134,6 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("SSHD_PORT", str(spec.ssh.port), str(spec.source("ssh.port"))),
         EnvVar("OPENMPI_NP", str(_ranks(spec, members)), counted),
         EnvVar("OPENMPI_HOST_FILE_PATH", _hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
         *settled(
@@ -187,12 +160,10 @@ def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# What run_mpi.sh and mpirun's agent leave in the run directory about the start of mpirun
+# What run_mpi.sh leaves in the run directory about the start of mpirun
 
-LINE, LOGIN = "line", "login."  # the words it was started with; how a login to the host of that name ended
+LINE = "line"  # the words it was started with
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
-_NO_LOGIN = 255  # ssh's own status; any other is that of what it started
-_CANNOT_START = (126, 127)  # the image lacks the daemon
 
 
 def shown(line: bytes) -> str:
@@ -206,12 +177,3 @@ def _quoted(word: str) -> str:
         return shlex.quote(word)
     escaped = (_ESCAPES.get(each, each if each.isprintable() else f"\\U{ord(each):08x}") for each in word)
     return f"$'{''.join(escaped)}'"
-
-
-def failed_login(file: str, text: str) -> str:
-    """What failed, by the file that mpirun's agent wrote; "" where it tells of nothing that a retry may help."""
-    host, status = file.removeprefix(LOGIN), text.strip()
-    if not status.isdigit() or int(status) in _CANNOT_START:
-        return ""
-    what = "mpirun's login" if int(status) == _NO_LOGIN else "the start of mpirun's daemon"
-    return f"{what} failed on {host} | ssh exited with {status} | see that node's log, and the network"

@@ -64,7 +64,7 @@ def settle(
         text = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
         files.append(File(launch.env_file, text, "the environment", mode=0o600, secret=True))
     if mode == "coordinated":
-        files += _sshd_files(spec, facts, topology)
+        files += _ssh_files(spec, facts, topology, members)
     return Plan(
         topology=topology,
         launcher=launcher.__name__.rpartition(".")[2],
@@ -175,7 +175,15 @@ def _network(spec: JobSpec, own: NodeReport) -> list[EnvVar]:
     return [EnvVar(variable, value, "the roll call", default=True) for variable, value in values.items()]
 
 
-def _sshd_files(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
+def session_env(facts: Facts, topology: Topology) -> dict[str, str]:
+    """The environment of what is started for another node: the roll call's session, and mpirun's daemon."""
+    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
+    # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
+    env = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": topology.run_dir}
+    return env | {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
+
+
+def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:
     config = _sshd_config(spec, facts, topology, "the job's spec")
     files = [
         File("sshd_config", config, "ssh/sshd_config.j2", mode=0o600),
@@ -184,14 +192,28 @@ def _sshd_files(spec: JobSpec, facts: Facts, topology: Topology) -> list[File]:
     ]
     if topology.naming:
         files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone", mode=0o600))
+    if spec.ssh.client == "none" or not topology.is_leader:
+        return files
+    context = {
+        "origin": "the roll call",
+        "run_dir": topology.run_dir,
+        "user": topology.user,
+        "port": spec.ssh.port,
+        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
+        "peers": [
+            {"host": node.host, "address": report.address, "port": node.ssh_port}
+            for node, report in zip(topology.nodes, members.reports, strict=True)
+        ],
+        "library": topology.naming,
+    }
+    for name, template, mode in (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700)):
+        files.append(File(name, render(template, context), template, mode=mode))
+    files.append(File("client_key", "", "this job's keys", mode=0o600, secret=True))
+    files.append(File("known_hosts", "", "this job's keys", mode=0o600))
     return files
 
 
 def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -> str:
-    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
-    # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
-    session = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": topology.run_dir}
-    session |= {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
     return render(
         "ssh/sshd_config.j2",
         {
@@ -204,6 +226,6 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "listen": topology.this.address,
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
-            "session_env": session,
+            "session_env": session_env(facts, topology),
         },
     )

@@ -20,7 +20,7 @@ from entrypoint.job.analysis import End, Ends, ended
 from entrypoint.job.messages import LINE, LINES, one_line
 from entrypoint.launchers import mpirun
 from entrypoint.model import Facts, File, Launch, Members, Plan
-from entrypoint.plan import environment, settle, with_supervisor
+from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.programs import stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
@@ -73,6 +73,8 @@ class Programs:
                 self._background(self._start_all())
                 if self._by_ranks:
                     self._background(self._watch_limit())
+            case messages.StartDaemon(command):
+                self._background(self._start_daemon(command))
             case messages.Ping(number):
                 self._ranks.read()  # reports of ranks go before this answer
                 self._tell(messages.Pong(self._idle(), number))
@@ -147,6 +149,19 @@ class Programs:
             return
         self._started.append(started)
         self._background(self._wait_for(started, number))
+
+    async def _start_daemon(self, command: str) -> None:
+        """Start mpirun's daemon, which goes into the background and becomes our child."""
+        status = 128 + signal.SIGTERM
+        if self._stopping is None:
+            env = {**session_env(self._facts, self._draft.topology), "HOME": self._facts.home}
+            words, nothing = ("/bin/sh", "-c", command), asyncio.subprocess.DEVNULL
+            try:
+                started = await process.start(words, env, stdin=nothing, stdout=2)  # stdout is the job's
+                status = process.exit_status(await started.wait())
+            except OSError as error:
+                status = process.cannot_start(words, error).status
+        self._tell(messages.DaemonStarted(status))
 
     # -- reports
 
@@ -227,11 +242,6 @@ class Programs:
         if not self._line_shown and file.is_file() and (line := mpirun.shown(file.read_bytes())):
             self._line_shown = True
             self._say(f"started: {line}")
-
-    def failed_login(self) -> str:
-        """What is known of a login of mpirun's that failed."""
-        logins = sorted(self._run_dir.path.glob(f"{mpirun.LOGIN}*"))
-        return next(filter(None, (mpirun.failed_login(file.name, file.read_text()) for file in logins)), "")
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""

@@ -26,6 +26,9 @@ class SshSpec:
     host_key: Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too.
     known_hosts:
       Path of a known_hosts file with every node's host key; all nodes have the same `ssh.host_key` where not given.
+    client:
+      `files` writes what an ssh client needs into the run directory of worker-0, with a private key: a job can then log
+      in to its own nodes with `sh $ENTRYPOINT_RUN_DIR/ssh worker-1`. The toolkit itself needs none of it.
     compat:
       `baked-keys` takes the private key that an old image brings, named by `ssh.client_key`, for the job's secret:
       whoever has the image can then log in, and every start warns of it. Host keys are pinned all the same.
@@ -35,6 +38,7 @@ class SshSpec:
     client_key: Path | None = None
     host_key: Path | None = None
     known_hosts: Path | None = None
+    client: Literal["none", "files"] = "none"
     compat: Literal["none", "baked-keys"] = "none"
 
 

@@ -279,16 +279,18 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         group.rmdir()
 
 
-def test_a_login_of_mpirun_s_that_fails_is_the_infrastructure_s(cluster: Make) -> None:
-    """After a good roll call: the agent's ssh finds that node's port closed."""
+def test_a_daemon_of_mpirun_s_that_does_not_start_is_the_infrastructure_s(cluster: Make) -> None:
+    """After a good roll call: that node's daemon ends with an error of its own."""
     job = cluster(3, slots=1)
-    ssh = job.folder / "bin/ssh"
-    ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/sh\ncase "$*" in *" node-2 "*) set -- -p 1 "$@" ;; esac\nexec {shutil.which("ssh")} "$@"\n')
-    ssh.chmod(0o755)
-    job.start_all("true", env={"PATH": f"{ssh.parent}:{os.environ['PATH']}"})
+    orted = job.folder / "bin/orted"
+    orted.parent.mkdir()
+    orted.write_text("#!/bin/sh\necho the daemon is broken >&2\nexit 3\n")
+    orted.chmod(0o755)
+    for rank in (2, 1, 0):
+        job.start(rank, "true", env={"PATH": f"{orted.parent}:{os.environ['PATH']}"} if rank == 2 else {})
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
-    words = "mpirun's login failed on node-2 | ssh exited with 255 | see that node's log, and the network; exit 75"
+    words = "the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that node's log; exit 75"
+    assert "the daemon is broken" in job.err(2)
     assert all(words in job.err(node) for node in range(3)), job.both()
 
 

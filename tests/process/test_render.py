@@ -185,7 +185,7 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
     peers = [{"host": "node-1", "address": "10.0.0.1", "port": 2222}]
     peers += [{"host": "node-10", "address": "10.0.0.10", "port": 2223}]
     context = {"origin": "x", "peers": peers, "user": "u", "port": 2222, "run_dir": "/run/a b", "alive_interval": 5}
-    config.write_text(render("mpirun/ssh_config.j2", context))
+    config.write_text(render("ssh/ssh_config.j2", context))
     done = subprocess.run(["ssh", "-TG", "-F", config, "node-1"], capture_output=True, text=True)
     wanted = {
         *("hostname 10.0.0.1", "hostkeyalias node-1", "port 2222", "user u", "identityfile /run/a b/client_key"),

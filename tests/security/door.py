@@ -31,8 +31,8 @@ def planned(
 ) -> tuple[Any, Plan]:  # fmt: skip
     """What node `me` of a mpirun job would do. All nodes are on this machine, node-0 at 127.0.0.2 and so on."""
     hosts = ", ".join(f"node-{rank}=127.0.{(rank + 2) // 250}.{(rank + 2) % 250}" for rank in range(nodes))
-    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}}}\nrun_dir: {run_dir}\ncommand: [hostname]\n{more}"
-    spec = load(f"launcher: mpirun\n{text}", "job.yaml", {"ENTRYPOINT_SECRET": secret}, {})
+    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}, client: files}}\nrun_dir: {run_dir}\n{more}"
+    spec = load(f"launcher: mpirun\ncommand: [hostname]\n{text}", "job.yaml", {"ENTRYPOINT_SECRET": secret}, {})
     uid = 0 if user == "root" else 1000
     facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")
     topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
@@ -77,7 +77,7 @@ class Door:
             time.sleep(0.01)
 
     def ssh(self, *words: str, config: str = "", seconds: float = 20) -> subprocess.CompletedProcess[str]:
-        """`ssh` as mpirun would start it; options before the host's name go first."""
+        """`ssh` as a job would start it; options before the host's name go first."""
         argv = ["ssh", "-F", config or str(self.folder / "ssh_config"), *words]
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False

@@ -205,7 +205,7 @@ def test_a_hostile_host_name_is_refused(name: str) -> None:
 @settings(max_examples=40 * MANY)
 def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
     """Whatever the run directory is called, the ssh files either name it as it is, or it is refused."""
-    job = {"hosts": ["a", "b"], "node_rank": 0, "command": ["c"], "launcher": "mpirun"}
+    job = {"hosts": ["a", "b"], "node_rank": 0, "command": ["c"], "launcher": "mpirun", "ssh": {"client": "files"}}
     text = yaml.safe_dump({**job, "run_dir": f"/tmp/{value}"})
     try:
         spec = load(text, "j", {}, {})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from entrypoint.job import analysis, ending, leader, messages, peers, rollcall, talk, worker
+from entrypoint.job import analysis, ending, leader, messages, peers, ranks, rollcall, talk, worker
 from entrypoint.model import Outcome
 
 Plant = Callable[[], Any]  # a context in which the defect is there
@@ -113,6 +113,7 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(talk.Talk, "lose", _nobody),
         _swap(talk.Talk, "end", _nobody),
     ],
+    "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

@@ -45,6 +45,8 @@ class Programs:
         """Do as the leader says."""
         if isinstance(message, messages.Start):
             self._start()
+        elif isinstance(message, messages.StartDaemon):
+            self._start_daemon()
         elif isinstance(message, messages.Ping):
             self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Stacks):
@@ -65,6 +67,11 @@ class Programs:
             self.run(self._container.rank)
         elif self._container.rank == 0:
             self._world.mpirun = Mpirun(self._world, self)
+
+    def _start_daemon(self) -> None:
+        """mpirun's daemon; none on a node that stops already."""
+        fails = self._world.schedule.mpirun == "fails"
+        self._tell(messages.DaemonStarted(143 if self._grace is not None else 1 if fails else 0), 0.05)
 
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
@@ -177,12 +184,27 @@ class Mpirun:
         self.after_end: list[Callable[[], None]] = []
         self._members = [(container, container.boots) for container in world.containers]
         self._left = len(self._members)
-        if world.schedule.mpirun == "fails":
+        leader, boot = self._members[0]
+        self._daemons = len(self._members) - 1  # that have not started yet
+        if not self._daemons:
+            self._begin_all()
+        for number, (container, _) in enumerate(self._members[1:]):
+            wanted = events.DaemonWanted(container.rank, "orted")
+            seconds = 0.1 + 0.01 * (number % 50)
+            world.after(seconds, lambda wanted=wanted: leader.give(wanted) if leader.is_boot(boot) else None)
+
+    def answered(self, status: int) -> None:
+        """The start of a daemon has ended. mpirun starts ranks when all are there, and none if one is not."""
+        self._daemons -= 1
+        if status and not self.over:
             self.over = True
-            world.after(0.5, lambda: self._end(255))
-            return
+            self._world.after(0.3, lambda: self._end(1))
+        elif not self._daemons and not self.over:
+            self._begin_all()
+
+    def _begin_all(self) -> None:
         for number, (container, boot) in enumerate(self._members):
-            world.after(0.2 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot))
+            self._world.after(0.1 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot))
 
     def _begin(self, container: Container, boot: int) -> None:
         self._left -= 1

@@ -309,8 +309,9 @@ class Container:
         launch = self._world.plans[1].launch
         self._soon(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
 
-    def _do_findfailedlogin(self, action: actions.FindFailedLogin) -> None:
-        self._soon(events.LoginFailed("mpirun's login failed on node-1"))
+    def _do_answeragent(self, action: actions.AnswerAgent) -> None:
+        if self._world.mpirun:
+            self._world.mpirun.answered(action.status)
 
     def _do_measure(self, action: actions.Measure) -> None:
         self._soon(events.Progress(100, True))

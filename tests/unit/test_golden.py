@@ -31,7 +31,7 @@ def test_every_template_is_shown_for_every_size() -> None:
     everywhere = {"run_mpi.sh", "hostfile", "rank.sh", "torchrun.sh", "torchlaunch.sh", "sshd_config"}
     wanted = {(size, file) for size in SIZES for file in everywhere}
     # One node has no use for a way to the others.
-    wanted |= {(size, "ssh_config") for size in SIZES[1:]}
+    wanted |= {(size, "agent") for size in SIZES[1:]}
     assert wanted <= shown, sorted(wanted - shown)
 
 

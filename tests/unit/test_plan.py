@@ -120,7 +120,14 @@ def test_the_leader_of_many() -> None:
         "host_key": (0o600, True),
         "authorized_keys": (0o600, False),
         "agent": (0o600, False),
+    }
+    asked = build(TWO.format(0) + "ssh: {client: files}\n")
+    more = {
+        file.name: (file.mode, file.secret) for file in asked.files if file.name not in {f.name for f in made.files}
+    }
+    assert more == {
         "ssh_config": (0o600, False),
+        "ssh": (0o700, False),
         "client_key": (0o600, True),
         "known_hosts": (0o600, False),
     }
@@ -129,7 +136,9 @@ def test_the_leader_of_many() -> None:
 def test_a_worker_has_no_command_and_no_client_key() -> None:
     made = build(TWO.format(1))
     assert (made.launch.programs, made.roll_call) == ((), "required")
-    assert {file.name for file in made.files} == {"rank.env", "rank.sh", "sshd_config", "host_key", "authorized_keys"}
+    names = {"rank.env", "rank.sh", "sshd_config", "host_key", "authorized_keys"}
+    assert {file.name for file in made.files} == names
+    assert {file.name for file in build(TWO.format(1) + "ssh: {client: files}\n").files} == names
 
 
 def test_many_nodes_of_a_plain_program() -> None:
@@ -272,7 +281,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
 
 @pytest.mark.parametrize("name", ["host_key", "client_key", "known_hosts", "authorized_keys"])
 def test_keys_are_no_part_of_a_plan(name: str) -> None:
-    assert file(build(TWO.format(0), env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
+    assert file(build(TWO.format(0) + "ssh: {client: files}\n", env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
 
 
 def test_workdir() -> None:
@@ -309,7 +318,7 @@ def test_np_of_the_spec_wins_over_slots() -> None:
 
 
 def test_ssh_goes_where_the_roll_call_went() -> None:
-    spec, topology = settle(TWO.format(0) + "command: [prog]", facts())
+    spec, topology = settle(TWO.format(0) + "command: [prog]\nssh: {client: files}", facts())
     called = members((1, "4.1.4"), (1, "4.1.4"))
     called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
     lines = [line.split() for line in file(planning.settle(spec, facts(), topology, called), "ssh_config").splitlines()]

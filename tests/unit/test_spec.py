@@ -92,7 +92,7 @@ LONG = "a" * 64
 SEEN = "a" * 59 + "…"
 NO_SLOTS = "the slots of a host are a whole number from 1 to 4096"
 WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
-ALL_SSH = "port, client_key, host_key, known_hosts, compat"
+ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
 RUN_DIR = "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
 LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
@@ -403,6 +403,7 @@ TEXTS = {
     "prefix": ("job", "job"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
+    "ssh.client": ("files", "files"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
     "stall.action": ("stop", "stop"),

@@ -20,7 +20,6 @@ if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
   exec entrypoint run --launcher mpirun -- "$@"
 fi
 
-SSHD_PORT=${SSHD_PORT:-${MY_SSHD_PORT:-36666}}
 OPENMPI_NP=${OPENMPI_NP:-2}
 OPENMPI_HOST_FILE_PATH=${OPENMPI_HOST_FILE_PATH:-/tmp/entrypoint-1000-36666/hostfile}
 TUNE_ENV_FILE=${TUNE_ENV_FILE:-}

@@ -22,7 +22,6 @@ if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
   exec entrypoint run --launcher mpirun -- "$@"
 fi
 
-SSHD_PORT=${SSHD_PORT:-${MY_SSHD_PORT:-36666}}
 OPENMPI_NP=${OPENMPI_NP:-4}
 OPENMPI_HOST_FILE_PATH=${OPENMPI_HOST_FILE_PATH:-/tmp/entrypoint-1000-36666/hostfile}
 TUNE_ENV_FILE=${TUNE_ENV_FILE:-}
@@ -75,8 +74,8 @@ read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 line=(mpirun -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
 agent='sh /tmp/entrypoint-1000-36666/agent'
 # A user without a name has no shell that mpirun could know, and it asks for one.
-if [ -e /tmp/entrypoint-1000-36666/ssh ]; then SHELL=${SHELL:-/bin/sh}; export SHELL; fi
-line+=("$daemon" "${remote_shell}_agent" "$agent" "$daemon" "${remote_shell}_args" "-p $SSHD_PORT")
+export SHELL=${SHELL:-/bin/sh}
+line+=("$daemon" "${remote_shell}_agent" "$agent")
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
 # mpirun must not kill ranks before the grace is over; the entrypoint ends mpirun as soon as every rank is gone.

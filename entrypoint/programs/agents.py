@@ -1,0 +1,49 @@
+"""Answers mpirun's agents (mpirun/agent.sh.j2): mpirun starts one for each daemon that it wants on another node.
+
+An agent leaves the daemon's command in a file, writes its host's name into one pipe, and waits for a status in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+
+from entrypoint.host.files import RunDir
+
+ALL = "agents"  # the pipe with the hosts' names
+_LINE = 65536  # bytes read at a time; a host's name is shorter than what a pipe takes in one piece
+
+
+class Agents:
+    """Listens for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there."""
+
+    def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
+        self._run_dir, self._hosts, self._wanted = run_dir, hosts, wanted
+        self._buffer = b""
+        # Open from the start, so that an agent never waits for us to open one, and notices our end.
+        self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
+        self._asks = run_dir.pipe(ALL)
+        asyncio.get_running_loop().add_reader(self._asks, self._read)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._buffer += os.read(self._asks, _LINE)
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            rank = self._hosts.get(line.decode(errors="replace"))
+            if rank is not None:
+                file = self._run_dir.path / f"agent.{line.decode()}.command"
+                self._wanted(rank, file.read_text(errors="surrogateescape"))
+
+    def answer(self, rank: int, status: int) -> None:
+        """Have the agent of that node end with this status."""
+        with contextlib.suppress(BlockingIOError):  # full: nobody reads what was answered before
+            os.write(self._replies[rank], b"%d\n" % status)
+
+    def close(self) -> None:
+        """Whoever still waits gets no answer."""
+        asyncio.get_running_loop().remove_reader(self._asks)
+        for pipe in (self._asks, *self._replies.values()):
+            os.close(pipe)

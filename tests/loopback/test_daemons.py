@@ -1,0 +1,40 @@
+"""mpirun's daemons start over the roll call's sessions: mpirun itself logs in nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from tests.cluster import Cluster
+
+Make = Callable[..., Cluster]
+
+
+def test_mpirun_makes_no_login_of_its_own(cluster: Make) -> None:
+    """An ssh client that leaves a trace is never run; control: by the setting for it, a job itself may run it."""
+    job = cluster(2, slots=1)
+    trace, bin_dir = job.folder / "trace", job.folder / "bin"
+    bin_dir.mkdir()
+    (bin_dir / "ssh").write_text(f'#!/bin/sh\necho "$*" >>{trace}\nPATH={os.environ["PATH"]} exec ssh "$@"\n')
+    (bin_dir / "ssh").chmod(0o755)
+    path = {"PATH": f"{bin_dir}:{os.environ['PATH']}"}
+    job.start_all("echo", "up", env=path)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert not trace.exists(), trace.read_text()
+    again = cluster(2, slots=1)
+    login = '[ "$RANK" = 1 ] || sh "$ENTRYPOINT_RUN_DIR/ssh" node-1 "echo in as \\$(id -u)"'
+    again.start_all("sh", "-c", login, env={**path, "ENTRYPOINT_SSH_CLIENT": "files"})
+    assert again.ends() == {0: 0, 1: 0}, again.both()
+    assert again.out(0) == f"in as {os.geteuid()}\n"
+    assert "node-1" in trace.read_text()
+
+
+def test_a_host_that_is_no_node_of_this_job_is_named(cluster: Make) -> None:
+    """A hostfile of the user's own may have one; nothing is sent there."""
+    job = cluster(2, slots=1)
+    hostfile = job.folder / "hosts"
+    hostfile.write_text("node-0 slots=1\nnode-7 slots=1\n")
+    job.start_all("true", env={"OPENMPI_HOST_FILE_PATH": str(hostfile)})
+    statuses = job.ends()
+    assert set(statuses.values()) & {0} == set(), job.both()
+    assert "mpirun's agent: node-7 is no node of this job | see the hostfile" in job.err(0)
