@@ -226,6 +226,7 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "listen": topology.this.address,
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
+            "forced": spec.ssh.client == "none",
             "session_env": session_env(facts, topology),
         },
     )

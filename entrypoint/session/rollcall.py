@@ -171,7 +171,8 @@ class RollCall:
             attempt.step = f"the start of a session at {address}"
             channel = client.open_session(timeout=_TRY)
             channel.settimeout(_TRY)
-            # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from.
+            # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from. ForceCommand says the
+            # same, unless ssh.client gives a job its own way in.
             channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
             attempt.step = f"the answer of {address}"
             sent = time.time()

@@ -27,11 +27,11 @@ needs_ssh = pytest.mark.skipif(bool(NEEDED), reason=f"not on this machine: {', '
 
 def planned(
     secret: str, nodes: int = 2, port: int = 36666, run_dir: str = "/tmp/run", user: str = "ma-user",
-    env: Mapping[str, str] | None = None, more: str = "", me: int = 0,
+    env: Mapping[str, str] | None = None, more: str = "", me: int = 0, client: str = "files",
 ) -> tuple[Any, Plan]:  # fmt: skip
     """What node `me` of a mpirun job would do. All nodes are on this machine, node-0 at 127.0.0.2 and so on."""
     hosts = ", ".join(f"node-{rank}=127.0.{(rank + 2) // 250}.{(rank + 2) % 250}" for rank in range(nodes))
-    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}, client: files}}\nrun_dir: {run_dir}\n{more}"
+    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}, client: {client}}}\nrun_dir: {run_dir}\n{more}"
     spec = load(f"launcher: mpirun\ncommand: [hostname]\n{text}", "job.yaml", {"ENTRYPOINT_SECRET": secret}, {})
     uid = 0 if user == "root" else 1000
     facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")

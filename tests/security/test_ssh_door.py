@@ -294,6 +294,18 @@ def test_a_login_can_run_commands_and_nothing_else(what: str, opened: Open) -> N
     assert _reached(opened(LOOSE), what)
 
 
+def test_a_login_gets_the_control_endpoint_whatever_it_asks_for(opened: Open) -> None:
+    """By ForceCommand, even with the job's key; control: `ssh.client: files` lets a job run commands on its nodes."""
+    free = opened()
+    assert free.ssh("node-0", "echo in").stdout == "in\n"
+    line = next(row for row in plan_text(planned(SECRET, client="none")[1].files).splitlines() if "ForceCommand" in row)
+    door = opened(f"ForceCommand exec sh {free.folder}/attend")
+    assert line == "ForceCommand exec sh /tmp/run/attend"
+    (free.folder / "attend").write_text("echo the endpoint\n")
+    assert door.ssh("node-0", "echo in").stdout == "the endpoint\n"
+    assert "ForceCommand" not in (free.folder / "sshd_config").read_text()
+
+
 def test_the_client_believes_known_hosts_alone(opened: Open) -> None:
     """ssh -G: strict host keys from our file alone, one key, no agent, no password, modern algorithms."""
     door = opened()
