@@ -155,9 +155,11 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
         "kbdinteractiveauthentication": "no", "pubkeyauthentication": "yes", "authenticationmethods": "publickey",
         "usepam": "no", "permittty": "no", "disableforwarding": "yes", "maxstartups": "64:30:64", "setenv": "A=b",
         "clientaliveinterval": "5", "clientalivecountmax": "4", "permituserenvironment": "no", "pidfile": "none",
+        "forcecommand": f"exec sh {folder}/attend",
     }  # fmt: skip
     assert {name: read[name].decode() for name in wanted} == wanted
     assert sshd_reads(sshd, folder, user="root")["permitrootlogin"] == b"without-password"
+    assert sshd_reads(sshd, folder, forced=False)["forcecommand"] == b"none"
 
 
 @given(text=one_line)

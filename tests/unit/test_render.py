@@ -43,7 +43,8 @@ LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
 def sshd_context(folder: Path, **more: Any) -> dict[str, Any]:
     return {
         "origin": "a test", "host": "node-3", "port": 36666, "listen": None, "run_dir": str(folder), "user": "ma-user",
-        "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"}, **more,
+        "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
+        "forced": True, **more,
     }  # fmt: skip
 
 
