@@ -17,7 +17,10 @@ _LINE = 65536  # bytes read at a time; a host's name is shorter than what a pipe
 
 
 class Agents:
-    """Listens for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there."""
+    """Listens for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there.
+
+    Without a file the command is "": a word in the pipe that is no agent's ends nothing but that agent.
+    """
 
     def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
         self._run_dir, self._hosts, self._wanted = run_dir, hosts, wanted
@@ -34,8 +37,11 @@ class Agents:
         for line in lines:
             rank = self._hosts.get(line.decode(errors="replace"))
             if rank is not None:
-                file = self._run_dir.path / f"agent.{line.decode()}.command"
-                self._wanted(rank, file.read_text(errors="surrogateescape"))
+                command = ""
+                with contextlib.suppress(OSError):
+                    file = self._run_dir.path / f"agent.{line.decode()}.command"
+                    command = file.read_text(errors="surrogateescape")
+                self._wanted(rank, command)
 
     def answer(self, rank: int, status: int) -> None:
         """Have the agent of that node end with this status."""

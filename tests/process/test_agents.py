@@ -1,0 +1,98 @@
+"""mpirun's agents and who answers them: the rendered script against real pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.host.files import RunDir
+from entrypoint.programs.agents import ALL, Agents
+from entrypoint.render import render
+
+COMMAND = 'PATH=/bin:$PATH ; orted -mca ess "env" -mca orte_hnp_uri "1.0;tcp://10.0.0.1:3" # \'é\''
+
+
+def in_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    """A test that is a coroutine, for a runner that knows functions alone."""
+
+    @functools.wraps(test)
+    def run(folder: Path) -> None:
+        asyncio.run(asyncio.wait_for(test(folder), 30))
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a run directory"
+
+
+@asynccontextmanager
+async def agents(folder: Path) -> AsyncIterator[tuple[Agents, asyncio.Queue[tuple[int, str]]]]:
+    run_dir = RunDir(str(folder))
+    asked: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+    run_dir.write("agent", render("mpirun/agent.sh.j2", {"run_dir": str(folder)}), 0o700)
+    listening = Agents(run_dir, {"node-0": 0, "node-1": 1}, lambda rank, command: asked.put_nowait((rank, command)))
+    try:
+        yield listening, asked
+    finally:
+        listening.close()
+        run_dir.close()
+
+
+async def agent(folder: Path, host: str, *options: str) -> asyncio.subprocess.Process:
+    words = ("sh", str(folder / "agent"), *options, host, *COMMAND.split(" "))
+    return await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.PIPE)
+
+
+@in_loop
+async def test_each_agent_gets_its_own_nodes_status(folder: Path) -> None:
+    """Answers come in another order than the questions; the options of an ssh are passed over."""
+    async with agents(folder) as (listening, asked):
+        first, second = await agent(folder, "node-0", "-x"), await agent(folder, "node-1", "-p", "22", "-q")
+        assert {await asked.get(), await asked.get()} == {(0, COMMAND), (1, COMMAND)}
+        listening.answer(1, 7)
+        assert await second.wait() == 7
+        assert first.returncode is None
+        listening.answer(0, 0)
+        assert await first.wait() == 0
+
+
+@in_loop
+async def test_a_word_that_is_no_agents_ends_nothing(folder: Path) -> None:
+    """A program of the job may write into the pipe: nonsense, a host without a command, half a line."""
+    async with agents(folder) as (listening, asked):
+        with open(folder / ALL, "wb", buffering=0) as pipe:
+            pipe.write(b"\xff\xfe\nnode-9\n../../etc/passwd\nnode-1\n")
+            assert await asked.get() == (1, "")
+            pipe.write(b"node-")
+            await asyncio.sleep(0)
+            pipe.write(b"0\n")
+        assert await asked.get() == (0, "")
+        assert asked.empty()
+        real = await agent(folder, "node-1")
+        assert await asked.get() == (1, COMMAND)
+        listening.answer(1, 0)
+        assert await real.wait() == 0
+
+
+@in_loop
+async def test_a_host_of_no_node_is_refused_at_once(folder: Path) -> None:
+    async with agents(folder):
+        refused = await agent(folder, "node-7")
+        _, said = await refused.communicate()
+        assert refused.returncode == 255
+        assert said == b"mpirun's agent: node-7 is no node of this job | see the hostfile\n"
+
+
+@in_loop
+async def test_an_answer_that_nobody_reads_blocks_nobody(folder: Path) -> None:
+    async with agents(folder) as (listening, _):
+        for _ in range(40000):
+            listening.answer(1, 255)
