@@ -1,4 +1,4 @@
-"""The command line of programs/supervisor.py, for everything that starts it."""
+"""The command line of a supervisor (programs/supervise.py), for everything that starts it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from entrypoint.model import Topology
 
 OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
-_SUPERVISOR = str(Path(__file__).resolve().parent / "programs" / "supervisor.py")
+FILE = str(Path(__file__).resolve().parent / "programs" / "supervise.py")
 
 
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
     """The words before a program's own `--`; `number` tells its files from those of this node's others."""
     run_dir = topology.run_dir
     files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--last-output", f"{run_dir}/last-output")
-    return (topology.python, "-I", "-S", _SUPERVISOR, *files, *options)
+    return (topology.python, "-I", "-S", FILE, *files, *options)

@@ -86,7 +86,7 @@ def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, 
 
 
 def with_supervisor(program: Program, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
-    """The command line of `programs/supervisor.py` with this program, which is the node's `number`th."""
+    """The command line of `programs/supervise.py` with this program, which is the node's `number`th."""
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] ", "--log", program.log]

@@ -1,6 +1,6 @@
 """Supervises one program: sets its environment, passes on its output, saves the last lines, reports its end.
 
-Run as a file, alone and isolated, for each rank and each program of a node: `python supervisor.py OPTIONS -- PROGRAM`
+Run alone and isolated, for each rank and each program of a node: `python supervise.py OPTIONS -- PROGRAM`
 
     --cwd      directory to start the program in
     --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
@@ -26,11 +26,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
 import os
 import select
-import sys
 import time
-
-if __name__ == "__main__":  # an isolated Python does not find our package
-    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.host.proc import descendants, kill, processes, python_set_locale, script
 from entrypoint.launchers._openmpi import DAEMONS
@@ -336,8 +332,3 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[.
 
 def _nothing(signum: int, frame: object) -> None:
     """Only to be woken by the signal."""
-
-
-if __name__ == "__main__":
-    # Exit at once: Python's cleanup would cost each rank milliseconds for nothing.
-    os._exit(main(sys.argv[1:]))

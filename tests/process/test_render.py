@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from entrypoint.programs import supervisor
+from entrypoint import supervised
 from entrypoint.render import quote_sh, quote_ssh, render
 from tests.unit.test_render import AWKWARD, sshd_context, values
 
@@ -63,7 +63,7 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: lis
             sys.executable,
             "-I",
             "-S",
-            supervisor.__file__,
+            supervised.FILE,
             "--env",
             str(folder / "rank.env"),
             "--cwd",

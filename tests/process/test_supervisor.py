@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from entrypoint.programs import stream, supervisor
+from entrypoint import supervised
+from entrypoint.programs import stream
 from tests.process.bench import until
 
-KEEP = [sys.executable, "-I", "-S", supervisor.__file__]
+KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 
 
 def keep(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
