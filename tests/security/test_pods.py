@@ -112,7 +112,8 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
 def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> None:
     """Control: with the job's secret the same pod's calls are answered, so it is the secret that keeps others out."""
     secret = secrets.token_hex(32)
-    job = pods("python", "-c", LOOP, hosts=2, ENTRYPOINT_SECRET=secret)
+    # A job's own way in, since a login without it gets no command, but the control endpoint.
+    job = pods("python", "-c", LOOP, hosts=2, ENTRYPOINT_SECRET=secret, ENTRYPOINT_SSH_CLIENT="files")
     _up(job["worker-0"])
     script = (
         "import io, sys, paramiko\n"
@@ -161,11 +162,11 @@ def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> 
         seen[user] = done.stdout
     assert secret not in seen["12345:12345"]
     assert "PRIVATE KEY" not in seen["12345:12345"]
-    assert "client_key" not in seen["12345:12345"]
+    assert "host_key" not in seen["12345:12345"]
     assert "uid=" not in seen["12345:12345"]
     # Control: the job's own user finds all of it, but for a login with a key that it does not offer.
     assert "PRIVATE KEY" in seen["1000:100"]
-    assert "client_key" in seen["1000:100"]
+    assert "host_key" in seen["1000:100"]
     assert secret in seen["1000:100"]
     # Each sees its own cat and shell; only the job's user sees the processes of the job.
     assert seen["1000:100"].count("seen-in-environ") > seen["12345:12345"].count("seen-in-environ")
