@@ -351,6 +351,8 @@ class Loop:
             waiting.close()
         for task in list(self._tasks):
             task.cancel()
+        if self._calls is not None:
+            self._calls.close_all()
         self._endpoint.close()
         if self._agents is not None:
             self._agents.close()

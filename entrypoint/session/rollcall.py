@@ -7,7 +7,6 @@ facts, the heartbeat and the release. Sessions are opened in parallel, each trie
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import logging
 import socket
@@ -26,12 +25,15 @@ from entrypoint.job import events, messages
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Interface, Node, NodeReport, Outcome
 from entrypoint.session import codec
-from entrypoint.session.resolve import Address, in_thread, pause, resolve
+from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
+from entrypoint.session.transport import Transport
 
-_TRY = 5.0  # seconds for one step of one attempt
+_TRY = 5.0  # seconds of silence in one step of one attempt
 _ATTEMPT = 15.0  # seconds for all steps of one attempt: a peer that freezes may come back elsewhere
-_HANDSHAKES = 64  # at one time, so that a thousand nodes do not starve each other
+_PATIENCE = 8  # times these limits at most: they double with each attempt that was too slow
+_LOGINS = 64  # begun at one time, so that the peers' answers do not wait for a thousand other key exchanges
+_TURN = 1.0  # seconds until a login that has not ended lets the next one begin: a frozen peer holds up nobody
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
@@ -40,25 +42,19 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 class Unready(Exception):
     """One attempt at one peer failed; another may not."""
 
-    def __init__(self, reason: str, refused: bool = False) -> None:
+    def __init__(self, reason: str, refused: bool = False, late: bool = False) -> None:
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
+        self.late = late  # the peer, or its machine, may only be slow
 
 
 @dataclass
 class _Attempt:
     """One login under way, and how far it is."""
 
+    patience: int  # how many times the usual limits it has
     step: str = "connecting"
-    connection: socket.socket | None = None
-    over: bool = False
-
-    def end(self) -> None:
-        """End every wait of this attempt: shut its connection down."""
-        self.over = True
-        if self.connection is not None:
-            with contextlib.suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
+    address: str = ""
 
 
 class RollCall:
@@ -79,7 +75,8 @@ class RollCall:
         self._hosts = _known(keys.known_hosts)
         self._question = question  # but for the node and its address
         self._tell, self._say, self._background = tell, say, background
-        self._handshakes = asyncio.Semaphore(_HANDSHAKES)
+        self._logins = asyncio.Semaphore(_LOGINS)
+        self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
         self._sessions: dict[int, Session] = {}
@@ -103,6 +100,11 @@ class RollCall:
         if rank in self._sessions:
             self._sessions.pop(rank).close()
 
+    def close_all(self) -> None:
+        """End all sessions. Whoever waits for events does not wait any more."""
+        for session in self._sessions.values():
+            session.close()
+
     async def _keep_calling(self, node: Node) -> None:
         name = node.where
         if node.rank in self._begun:  # it has answered before
@@ -111,8 +113,7 @@ class RollCall:
         while True:
             try:
                 found = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
-                async with self._handshakes:
-                    session = await self._login(node, found)
+                session = await self._login(node, found)
             except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
                 why = one_line(str(error) or type(error).__name__)
                 self._tell(events.Unreached(node.rank, why, isinstance(error, Unready) and error.refused))
@@ -137,72 +138,93 @@ class RollCall:
 
     async def _login(self, node: Node, found: list[Address]) -> Session:
         """One attempt, within its deadline. Raises Unready or ConfigError that says what failed."""
-        attempt = _Attempt()
-        session = None
-        work = asyncio.ensure_future(in_thread(partial(self._attempt, attempt, node, found)))
+        attempt = _Attempt(self._patience.get(node.rank, 1))
+        await self._logins.acquire()
+        turn = asyncio.get_running_loop().call_later(_TURN, self._logins.release)
+        work = asyncio.create_task(self._attempt(attempt, node, found))
+        work.add_done_callback(lambda _: self._end_turn(turn))
+        limit = _ATTEMPT * attempt.patience
         try:
-            await asyncio.wait({work}, timeout=_ATTEMPT)
+            await asyncio.wait({work}, timeout=limit)
             if not work.done():
-                raise Unready(f"{attempt.step} took longer than {_ATTEMPT:.0f}s")
+                raise Unready(f"{attempt.step} took longer than {limit:.0f}s", late=True)
             session = work.result()
-            return session
-        finally:
-            if session is None:
-                work.cancel()
-                attempt.end()  # nobody would close a session that opens later
+        except BaseException as error:
+            if isinstance(error, Unready) and error.late:
+                self._patience[node.rank] = min(2 * attempt.patience, _PATIENCE)
+            if not work.cancel() and not work.cancelled() and not work.exception():
+                work.result().close()  # nobody wants it any more
+            raise
+        self._patience.pop(node.rank, None)
+        return session
 
-    def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
-        """One login, in a thread of its own: connect, prove both keys, start the endpoint, ask."""
-        address, client = "", None
+    def _end_turn(self, turn: asyncio.TimerHandle) -> None:
+        if turn.when() > asyncio.get_running_loop().time() and not turn.cancelled():
+            turn.cancel()
+            self._logins.release()
+
+    async def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
+        """One login: connect, prove both keys, start the endpoint, ask."""
+        connection = client = None
         try:
-            attempt.connection = connection = _connect(found)
-            if attempt.over:
-                raise Unready("given up")
-            address = connection.getpeername()[0]
-            client = paramiko.Transport(connection)
-            client.banner_timeout = client.auth_timeout = client.clear_to_send_timeout = _TRY
-            client.get_security_options().key_types = ("ssh-ed25519",)
-            attempt.step = f"the key exchange with {address}"
-            client.start_client(timeout=_TRY)
-            if not self._hosts.check(node.host, client.get_remote_server_key()):
-                raise Unready(f"another host key at {address}", refused=True)
-            attempt.step = f"the login at {address}"
-            client.auth_publickey(self._user, self._key)
-            attempt.step = f"the start of a session at {address}"
-            channel = client.open_session(timeout=_TRY)
-            channel.settimeout(_TRY)
-            # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from. ForceCommand says the
-            # same, unless ssh.client gives a job its own way in.
-            channel.exec_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"')
-            attempt.step = f"the answer of {address}"
-            sent = time.time()
-            channel.sendall(codec.pack(replace(self._question, rank=node.rank, address=address)))
-            intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
-            answer, early = _first_answer(channel, intake, address)
-            middle = (sent + time.time()) / 2
-            client.set_keepalive(10)
-            if isinstance(answer, messages.Refuse):
-                raise ConfigError(f"{node.host}: {answer.what}", answer.seen, answer.do)
-            report = NodeReport(
-                node.rank,
-                answer.slots,
-                answer.toolkit,
-                answer.mpi,
-                address,
-                answer.clock - middle,
-                Outcome(*answer.not_ready) if answer.not_ready else None,
-                Interface(*answer.interface) if answer.interface else None,
-                answer.interfaces,
-                answer.attempt,
-            )
-            local = connection.getsockname()[0]
-            return Session(node, client, channel, report, intake, early, local)
+            connection = await _connect(found, _TRY * attempt.patience)
+            client = Transport(connection)
+            attempt.address = connection.getpeername()[0]
+            channel = await self._open(attempt, node, client)
+            attempt.step = f"the answer of {attempt.address}"
+            return await self._ask(attempt, node, connection.getsockname()[0], client, channel)
         except BaseException as error:
             if client is not None:
                 client.close()
-            if attempt.connection is not None:
-                attempt.connection.close()
-            raise _explained(error, address) from None
+            if connection is not None:
+                connection.close()
+            raise _explained(error, attempt.address) from None
+
+    async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
+        """The channel of the worker's control endpoint, once both sides have proven their keys."""
+        address, limit = attempt.address, _TRY * attempt.patience
+        client.get_security_options().key_types = ("ssh-ed25519",)
+        attempt.step = f"the key exchange with {address}"
+        if not self._hosts.check(node.host, await client.exchange_keys(limit)):
+            raise Unready(f"another host key at {address}", refused=True)
+        attempt.step = f"the login at {address}"
+        try:
+            await client.login(self._user, self._key, limit)
+        except TimeoutError:
+            raise Unready(f"no ssh login at {address}: Authentication timeout.", late=True) from None
+        attempt.step = f"the start of a session at {address}"
+        # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from. ForceCommand says the
+        # same, unless ssh.client gives a job its own way in.
+        return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', limit)
+
+    async def _ask(
+        self, attempt: _Attempt, node: Node, local: str, client: Transport, channel: paramiko.Channel
+    ) -> Session:
+        """The session of a worker that has answered our question."""
+        address, limit = attempt.address, _TRY * attempt.patience
+        sent = time.time()
+        question = codec.pack(replace(self._question, rank=node.rank, address=address))
+        while question:
+            await client.until(channel.send_ready, limit)
+            question = question[channel.send(question) or len(question) :]  # 0: it is closed, as the answer will tell
+        intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
+        answer, early = await _first_answer(client, channel, intake, address, limit)
+        middle = (sent + time.time()) / 2
+        if isinstance(answer, messages.Refuse):
+            raise ConfigError(f"{node.host}: {answer.what}", answer.seen, answer.do)
+        report = NodeReport(
+            node.rank,
+            answer.slots,
+            answer.toolkit,
+            answer.mpi,
+            address,
+            answer.clock - middle,
+            Outcome(*answer.not_ready) if answer.not_ready else None,
+            Interface(*answer.interface) if answer.interface else None,
+            answer.interfaces,
+            answer.attempt,
+        )
+        return Session(node, client, channel, report, intake, early, local)
 
 
 def _known(text: str) -> paramiko.HostKeys:
@@ -226,11 +248,12 @@ def _known(text: str) -> paramiko.HostKeys:
     return hosts
 
 
-def _first_answer(
-    channel: paramiko.Channel, intake: codec.Intake, address: str
+async def _first_answer(
+    client: Transport, channel: paramiko.Channel, intake: codec.Intake, address: str, limit: float
 ) -> tuple[messages.Facts | messages.Refuse, list[Any]]:
     """The answer to our question, and the messages after it."""
     while True:
+        await client.until(lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit)
         data = channel.recv(65536)
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
@@ -244,25 +267,28 @@ def _first_answer(
                 return message, heard[number:]
 
 
-def _connect(found: list[Address]) -> socket.socket:
-    """A connection to the first of the host's addresses, of either family, that accepts one."""
-    reason = "no address"
+async def _connect(found: list[Address], seconds: float) -> socket.socket:
+    """A connection to the first of the host's addresses, of either family, that accepts one within so many seconds."""
+    reason, late = "no address", False
     for family, kind, protocol, _, address in found:
         connection = socket.socket(family, kind, protocol)
-        connection.settimeout(_TRY)
         try:
-            connection.connect(address)
+            connection.setblocking(False)
+            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, address), seconds)
             # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         except ConnectionRefusedError:
             reason = "refused"
-        except TimeoutError:
-            reason = f"no answer from {address[0]}"
+        except (TimeoutError, asyncio.TimeoutError):
+            reason, late = f"no answer from {address[0]}", True
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
+        except BaseException:
+            connection.close()
+            raise
         connection.close()
-    raise Unready(reason)
+    raise Unready(reason, late=late)
 
 
 def _explained(error: BaseException, address: str) -> BaseException:
@@ -281,4 +307,5 @@ def _explained(error: BaseException, address: str) -> BaseException:
         EOFError: f"sshd at {address} closed the connection",
         Exception: f"no ssh login at {address}: {type(error).__name__}: {words}",
     }
-    return Unready(next(text for kind, text in what.items() if isinstance(error, kind)))
+    text = next(text for kind, text in what.items() if isinstance(error, kind))
+    return Unready(text, late=isinstance(error, TimeoutError))

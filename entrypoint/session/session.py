@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +13,9 @@ from entrypoint.job import events
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
+from entrypoint.session.transport import Transport
 
 WORDS = 1000  # characters of a session's stderr that are shown
-_TURN = 256 * 1024  # bytes read of one session before other sessions and signals have their turn
 
 
 class Session:
@@ -27,7 +24,7 @@ class Session:
     def __init__(
         self,
         node: Node,
-        client: paramiko.Transport,
+        client: Transport,
         channel: paramiko.Channel,
         report: NodeReport,
         intake: codec.Intake,
@@ -37,26 +34,21 @@ class Session:
         self.node, self.report = node, report
         self.local = local  # this node's address in it
         self._client, self._channel, self._intake, self._early = client, channel, intake, early
-        self._fd = channel.fileno()
         self._shown = False  # whether its stderr was shown
-        self._listens = self._closed = False
+        self._listens = False
 
     def listen(self, tell: Callable[[Any], None], say: Say) -> None:
         """Begin to report the worker's messages. Call it in the event loop."""
         self._tell, self._say = tell, say
-        self._channel.settimeout(0.0)  # a peer that reads nothing must not block the others
         self._listens = True
-        asyncio.get_running_loop().add_reader(self._fd, self._read)
+        self._client.changed = self._read
         for message in self._early:
             tell(events.Heard(self.node.rank, message))
+        self._read()
 
     def _read(self) -> None:
-        left = _TURN
-        while left > 0 and self._listens:
-            size = self._take()
-            if size == 0:
-                break
-            left -= size
+        while self._listens and self._take():
+            pass
         if (self._channel.eof_received or self._channel.closed) and not self._channel.recv_ready():
             self.close()
 
@@ -105,10 +97,6 @@ class Session:
         """End the session; `why`, where it is more than that it ended."""
         if self._listens:
             self._listens = False
-            asyncio.get_running_loop().remove_reader(self._fd)
             self._tell(events.Lost(self.node.rank, why))
-        if not self._closed:
-            self._closed = True
-            # Closing joins paramiko's thread, which may be waiting for a dead peer.
-            with contextlib.suppress(RuntimeError):  # no more threads
-                threading.Thread(target=self._client.close, daemon=True).start()
+        self._client.changed = lambda: None
+        self._client.close()

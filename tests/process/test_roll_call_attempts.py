@@ -106,10 +106,10 @@ def states() -> list[str]:
     return []
 
 
-def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "") -> NodeReport:
+def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "", address: str = "127.0.0.1") -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
     keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
-    node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
+    node = Node(1, "b", 1, address, ssh_port=peer.port)
     hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
 
     async def run() -> NodeReport:
@@ -182,7 +182,7 @@ def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatc
     peer = Peer("")
     try:
         monkeypatch.setattr(threading.Thread, "start", start)
-        assert call(peer, states).rank == 1
+        assert call(peer, states, address="localhost").rank == 1  # a name, for which a thread asks
     finally:
         monkeypatch.setattr(threading.Thread, "start", real)
         peer.close()
@@ -195,11 +195,11 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     real = rollcall._connect
     dead: list[socket.socket] = []
 
-    def connect(found: list[resolve.Address]) -> socket.socket:
+    async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
         if not dead:
             dead.append(socket.socket())
             return dead[0]
-        return real(found)
+        return await real(found, seconds)
 
     monkeypatch.setattr(rollcall, "_connect", connect)
     peer = Peer("")
