@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -45,6 +46,8 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     An engine's name server passes a name it does not know yet on to a server that may never answer, so a question that
     takes long is asked again beside the first: a container that has started meanwhile is found at once.
     """
+    with contextlib.suppress(socket.gaierror, UnicodeError):  # an address needs no name server, and no thread
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     # glibc would wait 5 s for each of two answers (resolv.conf(5)); our environment only, programs get the container's.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     begun = time.monotonic()
@@ -78,12 +81,51 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
             task.cancel()
 
 
+class _Threads:
+    """Daemon threads that end when there is nothing to do; never more than `most`, however many names there are."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+        self._work: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do it soon. Raises RuntimeError when a thread is needed and none can start."""
+        with self._lock:
+            self._work.append(work)
+            if self._count == self._most:
+                return
+            self._count += 1
+        try:
+            threading.Thread(target=self._run, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._count -= 1
+                with contextlib.suppress(ValueError):  # another thread does it
+                    self._work.remove(work)
+            raise
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._work:
+                    self._count -= 1
+                    return
+                work = self._work.popleft()
+            work()
+
+
+_threads = _Threads(256)
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """The work's result, from a daemon thread: a name server may never answer, and our end must not wait for it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def run() -> None:
+        if future.cancelled():
+            return
         deliver: Callable[[], None]
         try:
             deliver = partial(future.set_result, work())
@@ -92,5 +134,5 @@ async def in_thread(work: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
-    threading.Thread(target=run, daemon=True).start()
+    _threads.do(run)
     return await future
