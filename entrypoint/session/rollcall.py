@@ -11,6 +11,7 @@ import io
 import logging
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,7 +73,7 @@ class RollCall:
     ) -> None:
         self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
-        self._hosts = _known(keys.known_hosts)
+        self._hosts = _KnownHosts(keys.known_hosts)
         self._question = question  # but for the node and its address
         self._tell, self._say, self._background = tell, say, background
         self._logins = asyncio.Semaphore(_LOGINS)
@@ -227,25 +228,32 @@ class RollCall:
         return Session(node, client, channel, report, intake, early, local)
 
 
-def _known(text: str) -> paramiko.HostKeys:
-    """The host keys of a known_hosts file. Raises ConfigError that names the line that is none."""
-    hosts = paramiko.HostKeys()
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        try:
-            if len(words) < 3 or words[0].startswith("@"):  # a marker would change what the key means
-                raise ValueError
-            entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words))
-        except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-            seen = f"line {number}: {one_line(line.strip(), 80)}"
-            do = "make each line: HOST ssh-ed25519 KEY"
-            raise ConfigError("ssh.known_hosts cannot be read", seen, do) from None
-        if entry and entry.key:  # else it is of a kind that paramiko does not know
-            for name in entry.hostnames:
-                hosts.add(name, entry.key.get_name(), entry.key)
-    return hosts
+class _KnownHosts:
+    """The host keys of a known_hosts file, by name: paramiko's own table looks at every line for each name."""
+
+    def __init__(self, text: str) -> None:
+        self._named: defaultdict[str, paramiko.HostKeys] = defaultdict(paramiko.HostKeys)
+        self._hashed = paramiko.HostKeys()
+        for number, line in enumerate(text.splitlines(), start=1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            try:
+                if len(words) < 3 or words[0].startswith("@"):  # a marker would change what the key means
+                    raise ValueError
+                entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words))
+            except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
+                seen = f"line {number}: {one_line(line.strip(), 80)}"
+                do = "make each line: HOST ssh-ed25519 KEY"
+                raise ConfigError("ssh.known_hosts cannot be read", seen, do) from None
+            if entry and entry.key:  # else it is of a kind that paramiko does not know
+                for name in entry.hostnames:
+                    hosts = self._hashed if name.startswith("|") else self._named[name]
+                    hosts.add(name, entry.key.get_name(), entry.key)
+
+    def check(self, host: str, key: paramiko.PKey) -> bool:
+        """Whether this is a key of that host."""
+        return (host in self._named and self._named[host].check(host, key)) or self._hashed.check(host, key)
 
 
 async def _first_answer(
