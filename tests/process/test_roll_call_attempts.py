@@ -12,6 +12,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Sequence
 
 import paramiko
 import pytest
@@ -106,7 +107,14 @@ def states() -> list[str]:
     return []
 
 
-def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "", address: str = "127.0.0.1") -> NodeReport:
+def call(
+    peer: Peer,
+    states: list[str],
+    limit: float = 20.0,
+    known: str = "",
+    address: str = "127.0.0.1",
+    before: Sequence[Peer] = (),
+) -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
     keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
     node = Node(1, "b", 1, address, ssh_port=peer.port)
@@ -121,13 +129,15 @@ def call(peer: Peer, states: list[str], limit: float = 20.0, known: str = "", ad
             elif isinstance(event, events.Answered):
                 answer.set_result(event.report)
 
-        calls = rollcall.RollCall((node,), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
-        calls.call(node)
+        others = [Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port) for rank, other in enumerate(before, start=2)]
+        calls = rollcall.RollCall((node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
+        for each in (*others, node):
+            calls.call(each)
         try:
             return await asyncio.wait_for(answer, limit)
         finally:
             calls.stop()
-            calls.close(1)
+            calls.close_all()
 
     return asyncio.run(run())
 
@@ -157,6 +167,45 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
         peer.close()
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
+
+
+def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollcall, "_ATTEMPT", 1.0)
+    monkeypatch.setattr(rollcall, "_PATIENCE", 2)
+    peer = Peer("answer", freezes=3)
+    try:
+        assert call(peer, states).rank == 1
+    finally:
+        peer.close()
+    assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
+
+
+def test_silence_in_one_step_ends_an_attempt(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollcall, "_TRY", 0.3)
+    peer = Peer("banner")
+    try:
+        assert call(peer, states).rank == 1
+    finally:
+        peer.close()
+    assert states == ["sshd at 127.0.0.1 is slow to answer"]
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["nobody else", "two that are frozen"])
+def test_frozen_peers_hold_up_nobody(others: int, states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two logins may begin at one time, and two peers accept a connection and say nothing."""
+    monkeypatch.setattr(rollcall, "_LOGINS", 2)
+    monkeypatch.setattr(rollcall, "_TURN", 0.2)
+    frozen = [Peer("banner", freezes=9) for _ in range(others)]
+    peer = Peer("")
+    begun = time.monotonic()
+    try:
+        assert call(peer, states, before=frozen).rank == 1
+    finally:
+        for each in (peer, *frozen):
+            each.close()
+    assert time.monotonic() - begun < 3
+    assert [each.callers for each in frozen] == [1] * others
+    assert states == []
 
 
 def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +257,21 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     finally:
         peer.close()
     assert dead[0].fileno() == -1, "left open"
+
+
+@pytest.mark.parametrize("name", ["b", "a,b", "hash"])
+def test_a_host_key_is_known_by_its_name(name: str, states: list[str], brief: None) -> None:
+    peer, other = Peer(""), new_key()
+    name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
+    key = paramiko.Ed25519Key(file_obj=io.StringIO(other)).get_base64()
+    try:
+        assert call(peer, states, known=f"a ssh-ed25519 {key}\n{name} ssh-ed25519 {peer.key.get_base64()}\n").rank == 1
+        assert states == []
+        with pytest.raises(asyncio.TimeoutError):
+            call(peer, states, 1.0, known=f"a ssh-ed25519 {peer.key.get_base64()}\n{name} ssh-ed25519 {key}\n")
+    finally:
+        peer.close()
+    assert set(states) == {"refused: another host key at 127.0.0.1"}
 
 
 @pytest.mark.parametrize(
