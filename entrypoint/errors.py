@@ -33,10 +33,10 @@ The tree:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from entrypoint.model import Outcome
+from entrypoint.values import dataclass
 
 EXIT_SOFTWARE = 70
 EXIT_NOT_EXECUTABLE = 126

@@ -8,8 +8,9 @@ YAML + env -> JobSpec -+
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from entrypoint.values import dataclass, field
 
 Origin = Literal["flag", "env", "spec", "platform", "default"]
 

@@ -11,7 +11,6 @@ import secrets
 import signal
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
 from typing import Any
 
 from entrypoint import __version__, interfaces
@@ -36,6 +35,7 @@ from entrypoint.programs.programs import Programs
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import resolve
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 
 def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from entrypoint.values import dataclass, field
 
 HIDDEN = "(not shown)"
 MIN_BYTES = 16  # fewer can be guessed

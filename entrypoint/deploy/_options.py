@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from entrypoint.errors import UsageError
 from entrypoint.spec import JobSpec, given
+from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, rank_table, sshd
@@ -17,6 +16,7 @@ from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
 from entrypoint.ranktable import NotReady
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 _ROOM = 64 * 1024  # bytes in the run directory: keys, sshd's configuration, and the files for a session
 # Other places for it. /dev/shm first: each container has its own, and can write it even if all else is read-only.

@@ -6,9 +6,7 @@ the job and the key's use, so no two keys of two jobs are the same even with one
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -16,11 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from entrypoint import values
 from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.host.files import read
 from entrypoint.model import Topology
 from entrypoint.secret import HIDDEN, weakness
 from entrypoint.spec import JobSpec
+from entrypoint.values import dataclass
 
 _OPENSSH: Any = serialization.load_ssh_private_key
 
@@ -29,9 +29,9 @@ _OPENSSH: Any = serialization.load_ssh_private_key
 class Keys:
     """What this node needs of the job's keys. Only the leader has the client's private key."""
 
-    client_private: bytes = dataclasses.field(repr=False)
+    client_private: bytes = values.field(repr=False)
     client_public: str
-    host_private: bytes = dataclasses.field(repr=False)
+    host_private: bytes = values.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
 
     def files(self) -> dict[str, bytes | str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.model import Members, Outcome
+from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ No clock runs here: a function whose answer is not certain yet returns how long 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from entrypoint.errors import RetryError
 from entrypoint.model import Node, Outcome
+from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
 _SETTLE = 0.5

@@ -5,10 +5,10 @@ Events of this node's own programs use the messages of other nodes: Heard(me, Ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.model import NodeReport, Outcome
+from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)

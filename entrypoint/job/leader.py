@@ -6,7 +6,6 @@ Its own node is one of the members: it gets the same orders and reports like the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from entrypoint import heartbeat, interfaces
@@ -23,6 +22,7 @@ from entrypoint.job.talk import Talk
 from entrypoint.model import Facts, Members, Outcome, Plan
 from entrypoint.plan.members import clock_warnings, with_interface
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 
 class Leader:

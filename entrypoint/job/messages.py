@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from entrypoint.values import dataclass, field
 
 Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Invalid
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from entrypoint import heartbeat
 from entrypoint.model import NodeReport
+from entrypoint.values import dataclass
 
 
 @dataclass

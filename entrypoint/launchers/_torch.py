@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, Source, left_out
+from entrypoint.values import replace
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
 _RESERVED = {

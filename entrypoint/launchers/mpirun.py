@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from entrypoint import interfaces, supervised
@@ -16,6 +15,7 @@ from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
+from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 

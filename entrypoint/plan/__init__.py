@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from types import ModuleType
 from typing import Literal, cast
 
@@ -17,6 +16,7 @@ from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}

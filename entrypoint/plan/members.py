@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from entrypoint import __version__, interfaces
 from entrypoint.model import Facts, Interface, Members, NodeReport, Topology
+from entrypoint.values import replace
 
 _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
 

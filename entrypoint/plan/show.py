@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 from typing import Any
 
-from entrypoint import secret
+from entrypoint import secret, values
 from entrypoint.model import EnvVar, Plan
 from entrypoint.spec import JobSpec, fields
 
@@ -67,16 +66,16 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
 def _shown(value: Any) -> Any:
     """The plan, or a part of it, as others may read it: no value of a variable, an option or a URL that is secret."""
     if isinstance(value, EnvVar) and secret.is_secret(value.name):
-        return dataclasses.replace(value, value=secret.HIDDEN)
+        return values.replace(value, value=secret.HIDDEN)
     if isinstance(value, str):
         return secret.masked(value)
     if isinstance(value, (list, tuple)):
         if all(isinstance(entry, str) for entry in value):
             return type(value)(secret.masked_words(value))
         return type(value)(map(_shown, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {part.name: _shown(getattr(value, part.name)) for part in dataclasses.fields(value)}
-        return dataclasses.replace(value, **parts)
+    if values.is_dataclass(value) and not isinstance(value, type):
+        parts = {part.name: _shown(getattr(value, part.name)) for part in values.fields(value)}
+        return values.replace(value, **parts)
     return value
 
 

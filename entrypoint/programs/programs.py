@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from entrypoint.host import checks, health, proc, process, rank_table
@@ -26,6 +25,7 @@ from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
+from entrypoint.values import replace
 
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory

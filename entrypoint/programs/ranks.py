@@ -12,10 +12,10 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from entrypoint.host import proc, process
 from entrypoint.host.files import RunDir
+from entrypoint.values import dataclass
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import CardEntry, RankTable, Server
 from entrypoint.ranktable.write import to_v1
+from entrypoint.values import replace
 
 _ADDRESS = re.compile(r"\s*address_([0-9]{1,9})\s*=\s*(\S+)\s*")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
+from entrypoint.values import dataclass
 
 _FIX = "fix the table"
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from entrypoint.errors import RetryError
+from entrypoint.values import dataclass, field
 
 _POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
 

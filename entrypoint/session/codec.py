@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, one_line
+from entrypoint.values import fields
 
 Kinds = Mapping[str, type]
 

@@ -13,7 +13,6 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
+from entrypoint.values import dataclass, replace
 
 _TRY = 5.0  # seconds of silence in one step of one attempt
 _ATTEMPT = 15.0  # seconds for all steps of one attempt: a peer that freezes may come back elsewhere

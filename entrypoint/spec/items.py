@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from entrypoint.errors import Problem, SpecError
 from entrypoint.model import Origin, Source
 from entrypoint.secret import HIDDEN, is_secret
+from entrypoint.values import dataclass
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
@@ -21,9 +21,9 @@ class Odd(Enum):
     REPORTED = 2  # wrong in itself, and already in the report
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Place:
-    """Where a value stands. Places sort as problems are listed: files, then variables, then flags."""
+    """Where a value stands. Its fields sort as problems are listed: files, then variables, then flags."""
 
     group: int  # 0 the spec file, 1 the environment, 2 the flags
     line: int = 0  # 0 outside the file
@@ -78,7 +78,9 @@ class Report:
 
     def error(self) -> SpecError:
         """Every problem at once, sorted by place."""
-        return SpecError([problem for _, problem in sorted(self._found.values(), key=lambda found: found[0])])
+        return SpecError(
+            [problem for _, problem in sorted(self._found.values(), key=lambda it: list(vars(it[0]).values()))]
+        )
 
 
 def one_line(text: str, limit: int = 60) -> str:

@@ -4,12 +4,12 @@
 # a field's Rule, its flags, and the variables of other tools that set it when `ENTRYPOINT_<FIELD>` does not.
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
 from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, PATH, RUN_DIR, HostEntry, Renamed, Rule, adapter
+from entrypoint.values import dataclass, field
 
 Port = Annotated[int, Rule(ge=1, le=65535)]
 Count = Annotated[int, Rule(ge=0)]

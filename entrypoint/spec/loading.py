@@ -9,22 +9,22 @@ the order above pick the one that counts: a mistake in the file is reported even
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import functools
 import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from entrypoint import values
 from entrypoint.secret import Secret, is_secret, weakness
 from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
+from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _with(section: Any, chosen: tuple[str, Any]) -> Any:
     """The spec, or a section of it, with a value at its path."""
     name, _, rest = chosen[0].partition(".")
     value = _with(getattr(section, name), (rest, chosen[1])) if rest else chosen[1]
-    return dataclasses.replace(section, **{name: value})
+    return values.replace(section, **{name: value})
 
 
 def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
@@ -99,7 +99,7 @@ def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[t
                 yield field.path, child
         elif key not in known:
             _unknown_key(key, path, child.key or child.place, list(known), report)
-        elif dataclasses.is_dataclass(known[key]):
+        elif values.is_dataclass(known[key]):
             yield from _leaves(child, known[key], f"{path}.", report)
         elif child.value is not None:
             yield path, child
@@ -174,7 +174,7 @@ def _list(path: str, text: str, place: Place, report: Report) -> Item | None:
     with contextlib.suppress(ValueError):  # JSON first, since its surrogate pairs and tabs are nothing to YAML
         return _json(text, place)
     item = _yaml(text, place.where, report, place.group, path)
-    return item and dataclasses.replace(item, place=place)
+    return item and values.replace(item, place=place)
 
 
 def _json(text: str, place: Place) -> Item:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from math import inf
 from typing import Any
 
+from entrypoint import values
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import VARIABLE, FieldInfo
 from entrypoint.spec.table import RESERVED, about, entries, fields
@@ -47,7 +47,7 @@ def schema() -> dict[str, Any]:
     whole, by_path = JobSpec(), {field.path: field for field in fields()}
     definitions, properties = {}, {}
     for name, section in entries(whole).items():
-        if dataclasses.is_dataclass(section):
+        if values.is_dataclass(section):
             kind = type(section).__name__
             inner = {key: _property(by_path[f"{name}.{key}"]) for key in entries(section)}
             old = {

@@ -6,7 +6,6 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from entrypoint import registry
 from entrypoint.interfaces import ip
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Odd, Report, one_line, quoted
+from entrypoint.values import dataclass
 
 Wrong = tuple[str, str]  # what is wrong with a value, and what to do about it
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import inf
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from entrypoint import secret
+from entrypoint import secret, values
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import SECRET, FieldInfo, Renamed, Rule
+from entrypoint.values import dataclass
 
 PREFIX = "ENTRYPOINT_"
 RESERVED = {
@@ -62,7 +61,7 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
     declared, meanings = inspect.get_annotations(type(section)), about(section)[1]
     for name, default in entries(section).items():
         path = prefix + name
-        if dataclasses.is_dataclass(default):
+        if values.is_dataclass(default):
             yield from _fields_of(default, f"{path}.")
             continue
         takes, extras = _unwrapped(declared[name])

@@ -9,13 +9,13 @@ as `no` or `22:22` stays what was written until someone who knows the field says
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
+from entrypoint.values import replace
 
 MAX_CHARACTERS = 1 << 20
 MAX_VALUES = 10_000  # after anchors are expanded
