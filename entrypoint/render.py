@@ -1,7 +1,7 @@
 """Template name + context -> text: strict undefined, and every value quoted for the language of the result.
 
 Quoting is not a filter that a template may forget: every `{{ value }}` passes through the quoting of its file's
-language. `{{ value | raw }}` is for text that is already of that language.
+language. `{{ value | raw }}` is for text that is already of that language. A list is its words, each quoted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import jinja2
+from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
+
+if TYPE_CHECKING:
+    import jinja2
 
 _HERE = Path(__file__).resolve().parent
 # In a wheel the templates lie inside the package, in a checkout beside it.
@@ -95,19 +96,55 @@ def _comment(value: object) -> Raw:
     return Raw(re.sub(r"[^\x20-\x7e\x80-\U0010ffff]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
 
 
+_FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": _comment}
+# A value as a template names it: {{ name }}, {{ name + "text" }}, {{ name | filter }}
+_VALUE = re.compile(r'\{\{ (\w+)(?: \+ "([^"\\]*)")?(?: \| (\w+))? \}\}')
+
+
+def _written(language: str, value: object) -> str:
+    """A value as the file's language writes it. For a shell and for ssh a list is its words, a mapping NAME=VALUE."""
+    if isinstance(value, Raw):
+        return value
+    quote = _LANGUAGES[language]
+    if quote in (quote_sh, quote_ssh):
+        if isinstance(value, Mapping):
+            value = [f"{name}={each}" for name, each in value.items()]
+        if isinstance(value, (list, tuple)):
+            return " ".join(map(quote, value))
+    return quote(value)
+
+
+def holds_only_values(text: str) -> bool:
+    """Whether a template needs no Jinja: it has no statement, no comment and no other expression."""
+    return not re.search(r"\{[{%#]", _VALUE.sub("", text))
+
+
+def _filled(text: str, language: str, context: Mapping[str, Any]) -> str:
+    """The text of a template that holds values and nothing else of Jinja's."""
+
+    def value(found: re.Match[str]) -> str:
+        name, suffix, filtered = found.groups()
+        value = context[name] if suffix is None else context[name] + suffix
+        return _written(language, _FILTERS[filtered](value) if filtered else value)
+
+    return _VALUE.sub(value, text)
+
+
 @cache
 def _environment(language: str) -> jinja2.Environment:
+    import jinja2  # slow to import, and a worker's own files do without
+
     quote = _LANGUAGES[language]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, (Raw, jinja2.Undefined)) else quote(value),
+        finalize=lambda value: value if isinstance(value, jinja2.Undefined) else _written(language, value),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,  # quoting is `finalize`'s, for shells and not for HTML
     )
-    environment.filters.update(raw=Raw, comment=_comment, quote=lambda value: Raw(quote(value)))
+    environment.filters.update(_FILTERS, quote=lambda value: Raw(quote(value)))
     environment.globals["version"] = __version__
     return environment
 
@@ -117,4 +154,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
     Raises ConfigError when a value cannot be written in the file's language.
     """
-    return _environment(_language(template)).get_template(template).render(context)
+    language, text = _language(template), (TEMPLATES / template).read_text(encoding="utf-8")
+    if holds_only_values(text):
+        return _filled(text, language, {"version": __version__, **context})
+    return _environment(language).get_template(template).render(context)

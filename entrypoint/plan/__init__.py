@@ -14,7 +14,7 @@ from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, P
 from entrypoint.plan.members import assume_members
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
-from entrypoint.render import render
+from entrypoint.render import quote_ssh, render
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -223,10 +223,21 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
             "host": topology.this.host,
             "port": topology.this.ssh_port,
-            "listen": topology.this.address,
+            "root_login": "prohibit-password" if topology.user == "root" else "no",
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
-            "forced": spec.ssh.client == "none",
             "session_env": session_env(facts, topology),
+            "more": _more_for_sshd(spec, topology),
         },
     )
+
+
+def _more_for_sshd(spec: JobSpec, topology: Topology) -> str:
+    """The lines of sshd's configuration that only some nodes have."""
+    lines = []
+    if topology.this.address:
+        lines.append(f"ListenAddress {quote_ssh(topology.this.address)}")
+    if spec.ssh.client == "none":
+        # A session is the roll call's: whatever command it asks for, it gets the control endpoint.
+        lines.append(f"ForceCommand exec sh {quote_ssh(topology.run_dir + '/attend')}")
+    return "\n".join(lines)

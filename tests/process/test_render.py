@@ -145,10 +145,10 @@ def sshd_reads(sshd: str, folder: Path, **more: Any) -> dict[str, bytes]:
 
 def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
     config = folder / "sshd_config"
-    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, listen="127.0.0.9")))
+    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, more="ListenAddress 127.0.0.9")))
     done = subprocess.run([sshd, "-t", "-f", config], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    read = sshd_reads(sshd, folder, listen="127.0.0.9")
+    read = sshd_reads(sshd, folder, more=f"ListenAddress 127.0.0.9\nForceCommand exec sh {folder}/attend")
     wanted = {
         "port": "36666", "listenaddress": "127.0.0.9:36666", "hostkey": f"{folder}/host_key", "allowusers": "ma-user",
         "authorizedkeysfile": f"{folder}/authorized_keys", "permitrootlogin": "no", "passwordauthentication": "no",
@@ -158,8 +158,8 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
         "forcecommand": f"exec sh {folder}/attend",
     }  # fmt: skip
     assert {name: read[name].decode() for name in wanted} == wanted
-    assert sshd_reads(sshd, folder, user="root")["permitrootlogin"] == b"without-password"
-    assert sshd_reads(sshd, folder, forced=False)["forcecommand"] == b"none"
+    assert sshd_reads(sshd, folder, root_login="prohibit-password")["permitrootlogin"] == b"without-password"
+    assert sshd_reads(sshd, folder)["forcecommand"] == b"none"
 
 
 @given(text=one_line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from entrypoint import render as renderer
 from entrypoint.errors import ConfigError
 from entrypoint.render import quote_compose, quote_word, quote_yaml, render
 
@@ -40,11 +42,11 @@ values = (
 LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
 
 
-def sshd_context(folder: Path, **more: Any) -> dict[str, Any]:
+def sshd_context(folder: Path, **values: Any) -> dict[str, Any]:
     return {
-        "origin": "a test", "host": "node-3", "port": 36666, "listen": None, "run_dir": str(folder), "user": "ma-user",
-        "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
-        "forced": True, **more,
+        "origin": "a test", "host": "node-3", "port": 36666, "run_dir": str(folder), "user": "ma-user",
+        "root_login": "no", "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
+        "more": "", **values,
     }  # fmt: skip
 
 
@@ -54,6 +56,38 @@ def test_a_line_end_is_refused_for_ssh(folder: Path, text: str) -> None:
         render("ssh/sshd_config.j2", sshd_context(folder, session_env={"V": text}))
     with pytest.raises(ConfigError, match="line end"):
         render("ssh/sshd_config.j2", sshd_context(folder, user=text))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Templates with nothing but values need no Jinja
+
+ALL = [path.relative_to(renderer.TEMPLATES).as_posix() for path in sorted(renderer.TEMPLATES.rglob("*.j2"))]
+PLAIN = [name for name in ALL if renderer.holds_only_values((renderer.TEMPLATES / name).read_text())]
+
+
+@pytest.mark.parametrize("template", PLAIN)
+@given(text=values, words=st.lists(values, max_size=4))
+def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: str, words: list[str]) -> None:
+    context = {
+        **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
+        "session_env": {f"N{number}": word for number, word in enumerate(words)},
+    }  # fmt: skip
+    language = renderer._language(template)
+    try:
+        expected = renderer._environment(language).get_template(template).render(context)
+    except ConfigError as error:
+        with pytest.raises(ConfigError, match=re.escape(str(error))):
+            render(template, context)
+    else:
+        assert render(template, context) == expected
+
+
+@pytest.mark.parametrize("template", PLAIN)
+def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(renderer, "_environment")
+    render(template, {**sshd_context(Path("/run")), "supervisor": ["a", "b c"]})
+    with pytest.raises(NameError):
+        render("mpirun/hostfile.j2", {"nodes": []})  # it has a loop
 
 
 # ---------------------------------------------------------------------------------------------------------------
