@@ -6,11 +6,13 @@ the job and the key's use, so no two keys of two jobs are the same even with one
 
 from __future__ import annotations
 
+import binascii
 import os
+import struct
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -22,7 +24,7 @@ from entrypoint.secret import HIDDEN, weakness
 from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass
 
-_OPENSSH: Any = serialization.load_ssh_private_key
+_KIND = "ssh-ed25519"
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,13 @@ def _baked(spec: JobSpec) -> bytes:
     """The private key that every container of the image has: it is only as secret as the image. Any kind of
     key will do, since no login uses it itself.
     """
+    from cryptography.hazmat.primitives import serialization
+
     path = spec.ssh.client_key or ""
     data = _read(path, "ssh.client_key")
+    openssh: Any = serialization.load_ssh_private_key
     try:
-        key = (_OPENSSH if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
+        key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         do = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
         raise ConfigError("ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
@@ -125,6 +130,8 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
 
 
 def _parse(path: str, field: str) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives import serialization  # slow to import: it knows every kind of key
+
     do = "make it with: ssh-keygen -t ed25519 -N ''"
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
@@ -148,10 +155,29 @@ def _read(path: str, field: str) -> bytes:
 
 
 def _private(key: Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
+    """The key as OpenSSH's PROTOCOL.key describes its files, without a passphrase and a comment."""
+    seed, public, check = key.private_bytes_raw(), key.public_key().public_bytes_raw(), os.urandom(4)
+    secret = check + check + _strings(_KIND.encode(), public, seed + public, b"")
+    secret += bytes(range(1, 1 + -len(secret) % 8))
+    data = b"openssh-key-v1\0" + _strings(b"none", b"none", b"") + struct.pack(">I", 1) + _strings(_blob(key), secret)
+    text = _base64(data)
+    lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
+    return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}\n-----END OPENSSH PRIVATE KEY-----\n".encode()
 
 
 def _public(key: Ed25519PrivateKey) -> str:
-    return key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    return f"{_KIND} {_base64(_blob(key))}"
+
+
+def _blob(key: Ed25519PrivateKey) -> bytes:
+    """The public key, as RFC 8709 has it sent."""
+    return _strings(_KIND.encode(), key.public_key().public_bytes_raw())
+
+
+def _strings(*each: bytes) -> bytes:
+    """Strings as ssh writes them (RFC 4251): each after its length."""
+    return b"".join(struct.pack(">I", len(one)) + one for one in each)
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 import secrets
@@ -10,7 +11,13 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_ssh_private_key,
+)
 
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
 from entrypoint.host import keys
@@ -261,3 +268,18 @@ def test_mounted_and_missing(tmp_path: Path) -> None:
         " | mount it where this user can read it",
         66,
     )
+
+
+def test_key_files_are_what_the_library_writes() -> None:
+    """But for the random number of a private key, which stands there twice."""
+    first = 98  # byte of that number
+    for _ in range(20):
+        key = Ed25519PrivateKey.generate()
+        library = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        written = keys._private(key)
+        assert [len(line) for line in written.splitlines(True)] == [len(line) for line in library.splitlines(True)]
+        ours, theirs = (base64.b64decode(b"".join(file.splitlines()[1:-1])) for file in (written, library))
+        assert ours[first : first + 4] == ours[first + 4 : first + 8]
+        assert ours[:first] + ours[first + 8 :] == theirs[:first] + theirs[first + 8 :]
+        public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        assert keys._public(key) == public
