@@ -93,7 +93,7 @@ def _language(name: str) -> str:
 
 def _comment(value: object) -> Raw:
     """Text inside a comment: it can't leave its line, so it can't become code."""
-    return Raw(re.sub(r"[^\x20-\x7e\x80-\U0010ffff]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
+    return Raw(re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
 
 
 _FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": _comment}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import secrets
+import os
 import signal
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
@@ -24,7 +24,6 @@ from entrypoint.host.speaker import Speaker
 from entrypoint.host.sshd import Sshd
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
-from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.plan import environment
@@ -36,6 +35,9 @@ from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import resolve
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
+
+if TYPE_CHECKING:
+    from entrypoint.job.leader import Leader
 
 
 def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:
@@ -125,6 +127,8 @@ class Loop:
         self._busy = False
         self.machine: Leader | Worker
         if draft.topology.is_leader or draft.mode != "coordinated":
+            from entrypoint.job.leader import Leader
+
             self.machine = Leader(spec, facts, draft, attempt)
         else:
             self.machine = Worker(spec, draft, attempt)
@@ -286,7 +290,7 @@ class Loop:
             launcher=self._draft.launcher,
             env=dict(self._spec.env),
             heartbeat=self._spec.timeouts.heartbeat,
-            leader=secrets.token_hex(8),  # another leader with the same keys has another name
+            leader=os.urandom(8).hex(),  # another leader with the same keys has another name
             address="",
         )
 
@@ -296,7 +300,7 @@ class Loop:
 
     def _may_replace(self, first: Any) -> bool:
         """Whether a new session, which begins with this message, may replace the present one. A leader answers any."""
-        return isinstance(self.machine, Leader) or self.machine.may_replace(first, time.monotonic())
+        return not isinstance(self.machine, Worker) or self.machine.may_replace(first, time.monotonic())
 
     def _on_endpoint(self, message: Any) -> None:
         self.tell(events.Called(message) if self._topology.is_leader else events.Heard(0, message))

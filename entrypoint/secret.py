@@ -12,6 +12,8 @@ MIN_BYTES = 16  # fewer can be guessed
 _SURE = 8  # characters; a shorter value may be an ordinary word
 _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer once in two million
 
+# `re` compiles each pattern when it is used first: all of them take 3 ms, and most starts need one.
+
 # Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them. S3_SECRET_ACCESS_KEY and the like are
 # platforms' names for credentials; AWS_ and CRED begin others.
 _NAME = (
@@ -25,18 +27,18 @@ _HARMLESS = (
     r"|(?:[\w.-]*\.)?aws_(?:ca_bundle|pager|role_arn|role_session_name|endpoint_url\w*|batch_\w+|execution_env"
     r"|max_attempts|retry_mode|defaults_mode|sdk_load_config|sts_regional_endpoints|ec2_metadata_\w+)"
 )
-_NO_SECRET = re.compile(_HARMLESS, re.IGNORECASE)
+_NO_SECRET = f"(?i){_HARMLESS}"
 # A word that ours may hold, too: as a password it is not worth a hole in them.
 _COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
            "training", "standard", "internal", "external"}  # fmt: skip
-_SECRET = re.compile(_NAME, re.IGNORECASE)
+_SECRET = f"(?i){_NAME}"
 _NAMED = rf"(?<![\w.-])(?!(?:{_HARMLESS})[\"']?\s?[=:])[\w.-]*(?:{_NAME})[^\s=:]*[\"']?"
 # From the sign after such a name, in one word of a command or in a text of several.
-_ASSIGNED = re.compile(rf"({_NAMED}\s?[=:]\s?)(?!//).+", re.IGNORECASE | re.DOTALL)
-_IN_TEXT = re.compile(rf"({_NAMED}[=:])(?!//)\S+", re.IGNORECASE)
-_IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_ASSIGNED = rf"(?is)({_NAMED}\s?[=:]\s?)(?!//).+"
+_IN_TEXT = rf"(?i)({_NAMED}[=:])(?!//)\S+"
+_IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
-_SAMPLE = re.compile(
+_SAMPLE = (
     rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty|change[-_]?me|example|placeholder|pass[-_]?word|secret|sample"
     rb"|dummy|letmein|hunter2|test|your|token"
 )
@@ -51,12 +53,12 @@ class Secret:
 
 def is_secret(name: str) -> bool:
     """Whether a value of that name may be a secret, so that nothing shows it."""
-    return bool(_SECRET.search(name)) and not _NO_SECRET.fullmatch(name)
+    return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)
 
 
 def masked(text: str) -> str:
     """A text of several words without what follows `NAME=` of a secret, and without a URL's password."""
-    return _IN_URL.sub(rf"\1:{HIDDEN}@", _IN_TEXT.sub(rf"\1{HIDDEN}", text))
+    return re.sub(_IN_URL, rf"\1:{HIDDEN}@", re.sub(_IN_TEXT, rf"\1{HIDDEN}", text))
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -67,7 +69,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
         if before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-"):
             out.append(HIDDEN)
         else:
-            out.append(_IN_URL.sub(rf"\1:{HIDDEN}@", _ASSIGNED.sub(rf"\1{HIDDEN}", word)))
+            out.append(re.sub(_IN_URL, rf"\1:{HIDDEN}@", re.sub(_ASSIGNED, rf"\1{HIDDEN}", word)))
     return out
 
 
@@ -86,6 +88,6 @@ def weakness(secret: bytes) -> tuple[str, str] | None:
         return f"a secret has at least {MIN_BYTES} bytes", f"{len(secret)} bytes"
     if len(set(secret)) < _DIFFERENT:
         return "this secret can be guessed", f"{len(set(secret))} different bytes"
-    if len(_SAMPLE.sub(b"", secret)) < MIN_BYTES:
+    if len(re.sub(_SAMPLE, b"", secret)) < MIN_BYTES:
         return "this secret can be guessed", "little but words and digits that samples are made of"
     return None

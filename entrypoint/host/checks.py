@@ -9,12 +9,11 @@ import os
 import shutil
 
 from entrypoint.errors import ConfigError, EntrypointError
-from entrypoint.host import keys, preflight, process, rank_table, sshd
+from entrypoint.host import keys, preflight, process, sshd
 from entrypoint.host.files import Busy, RunDir
 from entrypoint.host.progress import Say
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
-from entrypoint.ranktable import NotReady
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -27,6 +26,9 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
     """The plan as far as it can be known without the other nodes, and everything that `run` would refuse."""
     refused = []
     if plan.launch.needs_rank_table:
+        from entrypoint.host import rank_table
+        from entrypoint.ranktable import NotReady
+
         try:
             cards = rank_table.look(facts, plan.topology, say)
             plan = settle(spec, facts, plan.topology, replace(plan.members, cards=cards))

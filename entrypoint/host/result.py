@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -86,6 +85,8 @@ class Result:
 
     def _replace(self, path: Path, text: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        import tempfile  # slow to import, and not needed before the end
+
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with open(handle, "wb") as file:

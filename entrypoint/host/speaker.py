@@ -11,11 +11,14 @@ import os
 import select
 import threading
 from collections import deque
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError
 from entrypoint.job.analysis import count
 from entrypoint.secret import scrubbed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written

@@ -66,7 +66,7 @@ class Sshd:
         sshd = cls(started, await _reader(read_end), port, heard)
         proven = False
         try:
-            await asyncio.wait_for(sshd._prove(address or "localhost"), _UP)
+            await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
             raise sshd._failure("sshd does not answer", f"nothing on port {port} after {_UP:.0f}s") from None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from entrypoint.host import checks, health, proc, process, rank_table
+from entrypoint.host import checks, health, proc, process
 from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.progress import rest
@@ -118,6 +118,8 @@ class Programs:
 
     async def _start_all(self) -> None:
         if self._draft.launch.needs_rank_table:
+            from entrypoint.host import rank_table
+
             limit = self._spec.timeouts.peers
             cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
             self._members = replace(self._members, cards=cards)

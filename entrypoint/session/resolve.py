@@ -27,7 +27,8 @@ def addresses(host: str, port: int | None) -> list[Address]:
     Raises LookupError when there is none now; DNS of a container that starts may come later.
     """
     try:
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        # As bytes, since Python would import a table of all alphabets for a text: our names are ASCII.
+        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
     except (socket.gaierror, UnicodeError) as error:
         raise LookupError(str(error)) from None
 

@@ -9,7 +9,6 @@ the order above pick the one that counts: a mistake in the file is reported even
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import json
 import re
@@ -110,6 +109,8 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
     homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
     homes |= {name: name for name in known}
+    import difflib
+
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
         do = f"use secret_file or {SECRET}"
         report.add(place, path, "a secret does not belong in a file that is shared", "", do)

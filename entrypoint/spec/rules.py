@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -277,5 +276,7 @@ def adapter(kind: str) -> Rule:
 
 def suggestion(word: str, homes: Mapping[str, str], known: Iterable[str] = ()) -> str:
     """What `homes` has for the name nearest to `word`, else all names that are `known`."""
+    import difflib  # here, since most starts have no wrong word
+
     near = difflib.get_close_matches(word[:100], homes, 1)
     return f"did you mean `{homes[near[0]]}`?" if near else f"use one of {', '.join(known or homes)}"
