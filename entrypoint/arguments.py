@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from entrypoint import __version__, errors, registry, secret
-from entrypoint import spec as specs
 from entrypoint.errors import UsageError
 from entrypoint.host.speaker import answer
+from entrypoint.spec import fields
 
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
 _EPILOG = f"""{_EXIT_STATUSES}
@@ -41,52 +42,65 @@ def _advice(word: str) -> str:
         return "use `entrypoint plan`: it prints what run will do"
     if name == "secret":
         return "a secret does not belong on a command line: use --secret-file FILE, or ENTRYPOINT_SECRET"
-    for field in specs.fields():
+    for field in fields():
         if name in (re.sub("[-_.]", "", part) for part in (field.path, *field.flags)) and word.startswith("--"):
             return f"use {field.flags[-1]}" if field.flags else f"set {field.path} in the spec, or {field.env}"
     return "put -- before the program: -- python train.py"
 
 
-def parser(spec: str | None = None) -> argparse.ArgumentParser:
+def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The command line: `action` is the command's name, the rest are its options; `spec` is the default of --spec.
 
-    Raises UsageError where a flag is wrong.
+    For `words` that name a command, only this one has its options, since making all takes time. Raises UsageError where
+    a flag is wrong.
     """
+    asked = next((word for word in words if not word.startswith("-")), "")
     about = "Boots a training job: `entrypoint run --spec job.yaml`, the same on every node."
     parser = _Parser(prog="entrypoint", description=about)
     parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    job, program = _job_arguments(spec), "[options] [-- PROGRAM ARGUMENT ...]"
+    program = "[options] [-- PROGRAM ARGUMENT ...]"
 
-    run = _command(commands, "run", program, "boot this node's part of the job and end with its result", job)
-    text = "only run PROGRAM, as it is, where nothing describes a job"
-    run.add_argument("--passthrough", action="store_true", help=text)
+    run = _command(commands, "run", program, "boot this node's part of the job and end with its result")
+    if asked in ("", "run"):
+        _job_arguments(run, spec)
+        text = "only run PROGRAM, as it is, where nothing describes a job"
+        run.add_argument("--passthrough", action="store_true", help=text)
 
     text = "print what run will do, with the origin of each value; no network, no writes"
-    plan = _command(commands, "plan", program, text, job)
-    plan.add_argument("--json", action="store_true", help="as JSON")
+    plan = _command(commands, "plan", program, text)
+    if asked in ("", "plan"):
+        _job_arguments(plan, spec)
+        plan.add_argument("--json", action="store_true", help="as JSON")
 
     text = "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config"
-    render = _command(commands, "render", "--out DIR [options]", text, job)
-    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
+    render = _command(commands, "render", "--out DIR [options]", text)
+    if asked in ("", "render"):
+        _job_arguments(render, spec)
+        render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
 
     text = "print the file that another system runs the job from"
-    deploy = _command(commands, "deploy", f"TARGET --image IMAGE {program}", text, job)
-    deploy.add_argument("target", choices=registry.names("deploy"))
-    deploy.add_argument("--image", required=True, help="image with the toolkit in it")
-    deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
-    deploy.add_argument("--resource", action="append", default=[], metavar="NAME=N", help="of each node (Kubernetes)")
-    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+    deploy = _command(commands, "deploy", f"TARGET --image IMAGE {program}", text)
+    if asked in ("", "deploy"):
+        _job_arguments(deploy, spec)
+        deploy.add_argument("target", choices=registry.names("deploy"))
+        deploy.add_argument("--image", required=True, help="image with the toolkit in it")
+        deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
+        repeated: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME=N"}
+        deploy.add_argument("--resource", help="of each node (Kubernetes)", **repeated)
+        deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
 
-    _ranktable_commands(commands)
+    text = "work on the rank tables of Ascend jobs"
+    ranktable = _command(commands, "ranktable", "convert|make|check ...", text)
+    if asked in ("", "ranktable"):
+        _ranktable_commands(ranktable)
     _command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
     _command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
     return parser
 
 
-def _ranktable_commands(commands: _Commands) -> None:
-    both = _command(commands, "ranktable", "convert|make|check ...", "work on the rank tables of Ascend jobs")
-    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
+def _ranktable_commands(ranktable: _Parser) -> None:
+    verbs = ranktable.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
 
     options = "[--to v1.0|v0.1] [--out FILE]"
     convert = _command(verbs, "ranktable convert", f"FILE {options}", "write a rank table of any form in another")
@@ -108,20 +122,19 @@ def _ranktable_commands(commands: _Commands) -> None:
     check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
 
 
-def _command(commands: _Commands, name: str, usage: str, text: str, *parents: _Parser) -> _Parser:
+def _command(commands: _Commands, name: str, usage: str, text: str) -> _Parser:
     """One command, or the `name`'s last word as a verb of one."""
     action, verb = name.split()[0], name.split()[-1]
     usage, about = f"entrypoint {name} {usage}".rstrip(), f"{text[0].upper()}{text[1:]}."
-    parser = commands.add_parser(verb, usage=usage, help=text, description=about, parents=parents)
+    parser = commands.add_parser(verb, usage=usage, help=text, description=about)
     parser.set_defaults(action=action)
     return parser
 
 
-def _job_arguments(spec: str | None) -> _Parser:
+def _job_arguments(parser: _Parser, spec: str | None) -> None:
     """What every command takes that works on a job."""
-    parser = _Parser(add_help=False)
     parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
-    for field in specs.fields():
+    for field in fields():
         if field.flags:
             names = ", ".join(field.adapters)
             text = f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''} (or {field.env})"
@@ -129,4 +142,3 @@ def _job_arguments(spec: str | None) -> _Parser:
             parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=text.replace("%", "%%"))
     text = "variable for the program, on every node"
     parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)
-    return parser

@@ -1,25 +1,26 @@
-"""argv in, exit status out: the only place that prints for people and catches errors."""
+"""argv in, exit status out: the only place that prints for people and catches errors.
+
+Each command imports what it needs by itself: tests/process/test_imports.py holds what none of them may import.
+"""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from entrypoint import registry
-from entrypoint import spec as specs
-from entrypoint.arguments import parser
+from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
-from entrypoint.host import files
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.model import Facts, File, Topology
-from entrypoint.plan import locate, rendered, settle
-from entrypoint.spec import JobSpec
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from entrypoint.spec import JobSpec, Override
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
@@ -30,7 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     say = Speaker()
     try:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
-        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None).parse_args(ours)
+        if ours == ["--version"]:
+            answer(f"entrypoint {__version__}\n")
+            return 0
+        from entrypoint.arguments import parser
+
+        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, ours).parse_args(ours)
         args.command = program
         return ACTIONS[args.action](args, say)
     except EntrypointError as error:
@@ -42,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error} | please report it with the output of {_TRACE}=1")
         if os.environ.get(_TRACE):
+            import traceback
+
             for line in traceback.format_exc().splitlines():
                 say(f"  | {line}")
         return EXIT_SOFTWARE
@@ -51,6 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def script() -> None:
     """`entrypoint` as a program: ends at once, since taking a Python apart costs each node 35 ms for nothing."""
+    # asyncio and paramiko import these where they are there, and do without. Nothing here speaks TLS, which takes 4 MB
+    # of each node's memory, or runs commands from an ssh_config, which takes the leader 40 ms.
+    for unused in ("ssl", "invoke"):
+        sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
     os._exit(main())
 
 
@@ -64,6 +76,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
         with recorded(say) as result:
             signals = Signals(say)
             signals.watch()  # before anything slow
+            from entrypoint.plan import locate, settle
             from entrypoint.run import execute
 
             spec, facts = _given(args, say)
@@ -89,6 +102,8 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
 
 def _describes_job(spec: JobSpec, topology: Topology) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
+    from entrypoint import spec as specs
+
     # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
     given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
     return bool(specs.settings_in(_environ()) or given or specs.kept_back(spec)) or topology.platform != "local"
@@ -105,6 +120,7 @@ def _health(args: argparse.Namespace, say: Speaker) -> int:
 
 def _plan(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.host import checks
+    from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
 
     spec, facts = _given(args, say)
@@ -116,6 +132,11 @@ def _plan(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _render(args: argparse.Namespace, say: Speaker) -> int:
+    from pathlib import Path
+
+    from entrypoint import spec as specs
+    from entrypoint.plan import rendered
+
     # The scripts run elsewhere and on any node, so this machine needs no place among the hosts.
     args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
@@ -134,6 +155,9 @@ def _render(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _deploy(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint import registry
+    from entrypoint import spec as specs
+
     spec, text = _spec(args, say)
     if not args.spec:
         raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
@@ -175,6 +199,8 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
+    import json
+
     from entrypoint.spec.reference import schema
 
     answer(f"{json.dumps(schema(), indent=2)}\n")
@@ -195,11 +221,13 @@ def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
 
 def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
     """What the user asked for, and the text of the spec file, "" where there is none."""
+    from entrypoint.spec import load
+
     text = None
     if args.spec:
         data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
         text = data.decode("utf-8", "surrogateescape")
-    spec = specs.load(text, args.spec or "", _environ(), _overrides(args))
+    spec = load(text, args.spec or "", _environ(), _overrides(args))
     for words in spec.renamed:
         say(f"warning: {words}")
     return spec, text or ""
@@ -214,21 +242,27 @@ def _text(path: str) -> str:
 
 
 def _read(path: str, what: str, do: str) -> bytes:
+    from entrypoint.host import files
+
     try:
         return files.read(path)
     except OSError as error:
         raise NoInputError(f"cannot read {what}", error.strerror or "", do) from None
 
 
-def _overrides(args: argparse.Namespace) -> dict[str, specs.Override]:
-    given = [(field.path, getattr(args, field.path), field.flags[-1]) for field in specs.fields() if field.flags]
+def _overrides(args: argparse.Namespace) -> dict[str, Override]:
+    from entrypoint.spec import Override, fields
+
+    given = [(field.path, getattr(args, field.path), field.flags[-1]) for field in fields() if field.flags]
     given += [("env", args.env, "--env"), ("command", args.command or None, "--")]
-    return {path: specs.Override(value, flag) for path, value, flag in given if value is not None}
+    return {path: Override(value, flag) for path, value, flag in given if value is not None}
 
 
 def _give(text: str, out: str | None, say: Speaker) -> int:
     """A command's answer, in the file that --out names or on stdout."""
     if out:
+        from pathlib import Path
+
         path = Path(out)
         _write(path.parent, [File(path.name, text, "")])
         say(f"wrote {out}")
@@ -238,6 +272,8 @@ def _give(text: str, out: str | None, say: Speaker) -> int:
 
 
 def _write(folder: Path, made: Sequence[File]) -> None:
+    from entrypoint.host import files
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in made:

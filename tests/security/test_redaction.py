@@ -106,11 +106,11 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
 
 CRASH = f"""
 import sys
-from entrypoint import cli
+from entrypoint import cli, plan
 def crashes(*_):
     import os
     raise RuntimeError(f"with {{os.environ['HF_TOKEN']}} and {{os.environ['ENTRYPOINT_SECRET']}}")
-cli.settle = crashes
+plan.settle = crashes
 sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
 """
 

@@ -1,0 +1,83 @@
+"""A start is light: what each command may not import, seen in a Python of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SEEN = """
+import os, sys
+from entrypoint import cli
+seen = []
+def modules():
+    return [name for name, module in sys.modules.items() if module]
+def begin():
+{begin}
+cli.hold_standard_streams = begin  # the first that a command does
+cli.os._exit = lambda status: None
+sys.argv = ["entrypoint", *{words!r}]
+cli.script()
+print(*(seen or modules()), sep="\\n", file=sys.stderr)
+"""
+# A node goes as far as it gets by itself, and starts no sshd.
+NODE = """
+    from entrypoint import run
+    from entrypoint.host import keys
+    from entrypoint.model import Outcome
+    async def end(self):
+        keys.load(self._spec, self._topology)
+        if self._topology.is_leader:
+            import entrypoint.session.rollcall
+        seen.extend(modules())
+        return Outcome(0, "seen")
+    run.Loop.run = end
+"""
+
+CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
+# What compiles code for each class, and what a start never needs.
+NEVER = ("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal")
+PARSING = ("argparse", "entrypoint.arguments", "entrypoint.spec", "entrypoint.plan")
+LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")
+OWN = "entrypoint.session.rollcall", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
+AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
+
+HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
+# The command's words; what it may not import.
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
+    "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
+    "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, "bcrypt", *NEVER)),
+    "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke")),
+    "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
+}
+
+
+def imported(words: tuple[str, ...], run_dir: Path) -> set[str]:
+    """All modules that a Python has imported once it has done this."""
+    env = {"PATH": os.environ["PATH"], "ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_RUN_DIR": str(run_dir)}
+    code = SEEN.format(words=list(words), begin=NODE if words[0] == "run" else "    pass")
+    done = subprocess.run([sys.executable, "-I", "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split("\n"))
+
+
+def heavy(modules: set[str], unwanted: tuple[str, ...]) -> list[str]:
+    return sorted(name for name in modules if any(name == each or name.startswith(f"{each}.") for each in unwanted))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_imports_nothing_that_it_does_not_use(command: str, tmp_path: Path) -> None:
+    words, unwanted = COMMANDS[command]
+    assert heavy(imported(words, tmp_path / "run"), unwanted) == []
+
+
+def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
+    """The control: were the modules of a node not seen, the table above would hold nothing."""
+    worker, leader = (imported(COMMANDS[each][0], tmp_path / each) for each in ("worker", "leader"))
+    assert {"asyncio", "cryptography", "entrypoint.run", "entrypoint.job.worker", "entrypoint.host.sshd"} <= worker
+    assert {"paramiko", "entrypoint.session.rollcall", "jinja2"} <= leader
+    assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == ["ssl", "yaml.loader"]
