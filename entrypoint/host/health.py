@@ -3,6 +3,8 @@
 `entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner of a process to
 everybody, until it ends or becomes another program, so a probe needs no settings, and neither a program's arguments nor
 another user's process can mislead it.
+
+In an image scripts/entrypoint does the same in bash, without a Python; tests/process/test_health.py tries both.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def _state(process: Path, user: int) -> str:
 def _looks_like_one(words: list[bytes]) -> bool:
     """Whether this is the command line of `entrypoint run`, however it was called."""
     first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
-    # Such as: python3 -I /usr/local/bin/entrypoint run
-    boots = first.startswith(b"python") and (b"entrypoint", b"run") in itertools.pairwise(names)
-    return boots or (first.endswith(b"sh") and names[:1] == [b"image-entry"])
+    if first.endswith(b"sh") and names[:1] == [b"image-entry"]:
+        return True
+    # Such as: python3 -I /opt/entrypoint/bin/entrypoint run, and bash -p /usr/local/bin/entrypoint run
+    runs = first.startswith(b"python") or first.endswith(b"sh")
+    return runs and (b"entrypoint", b"run") in itertools.pairwise(names)

@@ -1,0 +1,204 @@
+"""Whether a probe finds the booting entrypoint, and believes it alone: in Python, and as the images have it, in bash.
+
+Its use in containers: tests/image.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entrypoint.host import health
+from tests.containers import TREE
+
+Check = Callable[[Path], tuple[bool, str]]
+COMMAND = TREE / "scripts/entrypoint"  # of an image
+
+ALONE = (True, "no boot of ours is going on here: the program runs by itself")
+NOT_READY = (False, "not ready: the job has not started on this node yet")
+READY = (True, "ready: the job has started on this node")
+RUN = ("python3", "-m", "entrypoint", "run")
+
+
+def in_bash(proc: Path) -> tuple[bool, str]:
+    """The answer of an image's command to what this folder shows."""
+    words = ["bash", "-p", "-c", '. "$1"; health "$2"', "bash", str(COMMAND), str(proc)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode in (0, 1), done.stderr) == (True, "")
+    return done.returncode == 0, done.stdout.rstrip("\n")
+
+
+@pytest.fixture(params=[health.check, in_bash], ids=["python", "bash"])
+def check(request: pytest.FixtureRequest) -> Check:
+    found: Check = request.param
+    return found
+
+
+def process(
+    proc: Path, pid: int, *words: str, name: str = "python3", age: float = 0, state: str = "S", user: int | None = None
+) -> None:
+    """A process as /proc shows it."""
+    folder = proc / str(pid)
+    folder.mkdir()
+    begun = int((time.clock_gettime(time.CLOCK_BOOTTIME) - age) * os.sysconf("SC_CLK_TCK"))
+    (folder / "stat").write_text(f"{pid} ({name}) {state} 1{' 0' * 17} {begun} 0 0\n")
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in words))
+    if user is not None:
+        os.chown(folder, user, -1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/entrypoint", "run", "--", "python", "train.py"),
+        ("python3.11", "-m", "entrypoint", "run"),
+        ("/usr/bin/python3", "/usr/local/bin/entrypoint", "run"),
+        ("/bin/sh", "/usr/local/bin/image-entry", "python", "train.py"),
+        ("/bin/bash", "-p", "/usr/local/bin/entrypoint", "run", "--", "true"),
+    ],
+)
+def test_a_boot_that_has_only_begun_is_found(check: Check, words: tuple[str, ...], tmp_path: Path) -> None:
+    process(tmp_path, 1, "/usr/bin/tini", "-s", "--", "/usr/local/bin/image-entry", name="tini")
+    process(tmp_path, 7, *words)
+    assert check(tmp_path) == NOT_READY
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("/usr/bin/tini", "-s", "--", "entrypoint", "run"),
+        ("python", "train.py", "entrypoint", "walk"),
+        ("python3", "-I", "/usr/local/bin/entrypoint", "health"),
+        ("sh", "-c", "entrypoint run"),
+        ("python3", "-c", "\nentrypoint\nrun\n"),
+        ("python3", "-I", "-X", "utf8", "-u", "entrypoint", "run"),
+        ("python3", "entrypoint", "-v", "run"),
+        (),
+    ],
+)
+def test_others_are_not(check: Check, words: tuple[str, ...], tmp_path: Path) -> None:
+    process(tmp_path, 7, *words)
+    assert check(tmp_path) == ALONE
+
+
+@pytest.mark.parametrize(("name", "seen"), [("entrypoint:wait", NOT_READY), ("entrypoint:up", READY)])
+def test_a_boot_tells_how_far_it_is(check: Check, name: str, seen: tuple[bool, str], tmp_path: Path) -> None:
+    process(tmp_path, 7, *RUN, name=name, age=1000)
+    assert check(tmp_path) == seen
+
+
+def test_one_that_only_looks_like_a_boot_deceives_nobody(check: Check, tmp_path: Path) -> None:
+    process(tmp_path, 6, *RUN, name="decoy) S 1", age=11)
+    assert check(tmp_path) == ALONE
+    process(tmp_path, 7, *RUN, name="entrypoint:up", age=1000)
+    assert check(tmp_path) == READY
+    process(tmp_path, 8, *RUN, name="entrypoint:wait", state="Z")
+    assert check(tmp_path) == READY
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's process")
+def test_another_user_s_process_deceives_nobody(check: Check, tmp_path: Path) -> None:
+    process(tmp_path, 6, *RUN, name="entrypoint:wait", user=4321)
+    assert check(tmp_path) == ALONE
+    process(tmp_path, 1, "tini", name="tini", user=1000)
+    process(tmp_path, 7, *RUN, name="entrypoint:up", user=1000)
+    assert check(tmp_path) == READY, "the container's own user, whoever asks"
+    process(tmp_path, 8, *RUN, name="entrypoint:wait")
+    assert check(tmp_path) == NOT_READY, "who asks comes first"
+
+
+def test_all_must_be_ready(check: Check, tmp_path: Path) -> None:
+    process(tmp_path, 7, *RUN, name="entrypoint:up")
+    assert check(tmp_path) == READY
+    process(tmp_path, 8, *RUN, name="entrypoint:wait")
+    assert check(tmp_path) == NOT_READY
+
+
+def test_one_that_has_just_ended(check: Check, tmp_path: Path) -> None:
+    process(tmp_path, 7, *RUN, name="entrypoint:wait")
+    (tmp_path / "7" / "stat").unlink()
+    assert check(tmp_path) == ALONE
+
+
+def test_many_processes(check: Check, tmp_path: Path) -> None:
+    for pid in range(2, 300):
+        process(tmp_path, pid, "python", "train.py", age=1000)
+    assert check(tmp_path) == ALONE
+    process(tmp_path, 4000, "decoy", name="entrypoint:up) S", age=1000)
+    assert check(tmp_path) == ALONE
+    process(tmp_path, 4001, *RUN, name="entrypoint:up", age=1000)
+    assert check(tmp_path) == READY
+
+
+def test_no_process_at_all(check: Check, tmp_path: Path) -> None:
+    assert check(tmp_path) == ALONE
+
+
+PROBES = [(sys.executable, "-m", "entrypoint", "health"), (str(COMMAND), "health")]
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=["python", "bash"])
+def test_a_real_process(probe: tuple[str, ...], tmp_path: Path) -> None:
+    """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else boots."""
+    script = f"""
+import subprocess, sys
+from entrypoint.host import process
+def ask():
+    done = subprocess.run({probe!r}, capture_output=True, text=True)
+    print(done.returncode, (done.stdout + done.stderr).strip())
+ask()
+for name in ("entrypoint:wait", "entrypoint:up"):
+    process.show(name)
+    process.hide_memory()
+    ask()
+"""
+    alone = ("unshare", "--fork", "--pid", "--mount-proc")
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may make no namespace of processes")
+    done = subprocess.run([*alone, sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"0 {ALONE[1]}", f"1 {NOT_READY[1]}", f"0 {READY[1]}"]
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=["python", "bash"])
+def test_nobody_needs_to_read_it(probe: tuple[str, ...]) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    for out in (full, write_end):
+        done = subprocess.run(probe, stdout=out, stderr=subprocess.PIPE, check=False)
+        assert (done.returncode in (0, 1), done.stderr) == (True, b"")
+        os.close(out)
+
+
+def test_the_check_of_an_image_starts_no_python(tmp_path: Path) -> None:
+    """Whatever the environment brings; any other word goes to the toolkit."""
+    lines = COMMAND.read_text().split("\n")
+    assert lines[0] == "#!/bin/bash -p"
+    (command := tmp_path / "entrypoint").write_text(COMMAND.read_text().replace("/opt/entrypoint", str(tmp_path)))
+    command.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (toolkit := tmp_path / "bin/entrypoint").write_text('#!/bin/bash -p\necho "$# $*"; exec env -0\n')
+    toolkit.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "a.b": "1", "BASH_FUNC_grep%%": "() { echo /proc/1/stat; }", "BASH_ENV": "/bad"}
+
+    def said(*words: str) -> bytes:
+        return subprocess.run([command, *words], env=env, capture_output=True, check=True).stdout
+
+    toolkit.chmod(0)
+    words = subprocess.run([command, "health"], env=env, capture_output=True, check=False).stdout.decode().strip()
+    assert words in (ALONE[1], READY[1], NOT_READY[1])
+    toolkit.chmod(0o755)
+    for others in (("health", "now"), ("health", "--help"), (), ("run", "--", "a  b"), ("--version",)):
+        first, _, rest = said(*others).partition(b"\n")
+        assert first.decode() == f"{len(others)} {' '.join(others)}"
+        got = dict(each.split(b"=", 1) for each in rest.split(b"\0") if each)
+        shells = (b"_", b"PWD", b"SHLVL", b"OLDPWD")  # which programs do not get
+        assert {name: value for name, value in got.items() if name not in shells} == {
+            os.fsencode(name): os.fsencode(value) for name, value in env.items()
+        }
