@@ -51,56 +51,57 @@ def _advice(word: str) -> str:
 def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The command line: `action` is the command's name, the rest are its options; `spec` is the default of --spec.
 
-    For `words` that name a command, only this one has its options, since making all takes time. Raises UsageError where
-    a flag is wrong.
+    Where `words` begin with a command, it is the only one that is made, since all take time. Raises UsageError where a
+    flag is wrong.
     """
-    asked = next((word for word in words if not word.startswith("-")), "")
     about = "Boots a training job: `entrypoint run --spec job.yaml`, the same on every node."
     parser = _Parser(prog="entrypoint", description=about)
     parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    program = "[options] [-- PROGRAM ARGUMENT ...]"
-
-    run = _command(commands, "run", program, "boot this node's part of the job and end with its result")
-    if asked in ("", "run"):
-        _job_arguments(run, spec)
-        text = "only run PROGRAM, as it is, where nothing describes a job"
-        run.add_argument("--passthrough", action="store_true", help=text)
-
-    text = "print what run will do, with the origin of each value; no network, no writes"
-    plan = _command(commands, "plan", program, text)
-    if asked in ("", "plan"):
-        _job_arguments(plan, spec)
-        plan.add_argument("--json", action="store_true", help="as JSON")
-
-    text = "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config"
-    render = _command(commands, "render", "--out DIR [options]", text)
-    if asked in ("", "render"):
-        _job_arguments(render, spec)
-        render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
-
-    text = "print the file that another system runs the job from"
-    deploy = _command(commands, "deploy", f"TARGET --image IMAGE {program}", text)
-    if asked in ("", "deploy"):
-        _job_arguments(deploy, spec)
-        deploy.add_argument("target", choices=registry.names("deploy"))
-        deploy.add_argument("--image", required=True, help="image with the toolkit in it")
-        deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
-        repeated: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME=N"}
-        deploy.add_argument("--resource", help="of each node (Kubernetes)", **repeated)
-        deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
-
-    text = "work on the rank tables of Ascend jobs"
-    ranktable = _command(commands, "ranktable", "convert|make|check ...", text)
-    if asked in ("", "ranktable"):
-        _ranktable_commands(ranktable)
-    _command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
-    _command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
+    commands = parser.add_subparsers(prog="entrypoint", metavar="COMMAND", required=True)
+    named = [_COMMANDS[word] for word in words[:1] if word in _COMMANDS]
+    for make in named or _COMMANDS.values():
+        make(commands, spec)
     return parser
 
 
-def _ranktable_commands(ranktable: _Parser) -> None:
-    verbs = ranktable.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
+_PROGRAM = "[options] [-- PROGRAM ARGUMENT ...]"
+
+
+def _run(commands: _Commands, spec: str | None) -> None:
+    run = _command(commands, "run", _PROGRAM, "boot this node's part of the job and end with its result")
+    _job_arguments(run, spec)
+    text = "only run PROGRAM, as it is, where nothing describes a job"
+    run.add_argument("--passthrough", action="store_true", help=text)
+
+
+def _plan(commands: _Commands, spec: str | None) -> None:
+    text = "print what run will do, with the origin of each value; no network, no writes"
+    plan = _command(commands, "plan", _PROGRAM, text)
+    _job_arguments(plan, spec)
+    plan.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _render(commands: _Commands, spec: str | None) -> None:
+    text = "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config"
+    render = _command(commands, "render", "--out DIR [options]", text)
+    _job_arguments(render, spec)
+    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
+
+
+def _deploy(commands: _Commands, spec: str | None) -> None:
+    text = "print the file that another system runs the job from"
+    deploy = _command(commands, "deploy", f"TARGET --image IMAGE {_PROGRAM}", text)
+    _job_arguments(deploy, spec)
+    deploy.add_argument("target", choices=registry.names("deploy"))
+    deploy.add_argument("--image", required=True, help="image with the toolkit in it")
+    deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
+    deploy.add_argument("--resource", action="append", default=[], metavar="NAME=N", help="of each node (Kubernetes)")
+    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+
+
+def _ranktable(commands: _Commands, spec: str | None) -> None:
+    both = _command(commands, "ranktable", "convert|make|check ...", "work on the rank tables of Ascend jobs")
+    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
 
     options = "[--to v1.0|v0.1] [--out FILE]"
     convert = _command(verbs, "ranktable convert", f"FILE {options}", "write a rank table of any form in another")
@@ -120,6 +121,20 @@ def _ranktable_commands(ranktable: _Parser) -> None:
     check = _command(verbs, "ranktable check", "FILE [--me NAME]", "print servers, devices and ranks")
     check.add_argument("file", metavar="FILE", help="rank table of any form")
     check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
+
+
+def _health(commands: _Commands, spec: str | None) -> None:
+    _command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
+
+
+def _schema(commands: _Commands, spec: str | None) -> None:
+    _command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
+
+
+_COMMANDS = {
+    "run": _run, "plan": _plan, "render": _render, "deploy": _deploy, "ranktable": _ranktable, "health": _health,
+    "schema": _schema,
+}  # fmt: skip
 
 
 def _command(commands: _Commands, name: str, usage: str, text: str) -> _Parser:

@@ -6,6 +6,7 @@ Each command imports what it needs by itself: tests/process/test_imports.py hold
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,7 @@ def script() -> None:
     # of each node's memory, or runs commands from an ssh_config, which takes the leader 40 ms.
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
+    gc.disable()  # a start makes no garbage, and looking for it takes 10 ms; a node's loop enables it
     os._exit(main())
 
 

@@ -6,6 +6,7 @@ If there is nothing to coordinate, this process becomes the program instead.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import signal
@@ -62,6 +63,8 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     if draft.mode == "exec":
         (program,) = draft.launch.programs
         return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
+    gc.freeze()  # all that was imported stays, so no collection needs to look at it
+    gc.enable()
     signals.hold()
     attempt = 1
     while True:
@@ -80,7 +83,7 @@ def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: 
     """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
     env = environment(facts.env, draft.env)
     with signals.held():
-        failed = asyncio.run(hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say))
+        failed = hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say)
     if failed is not None:
         return failed
     not_ready, warnings = checks.machine(spec, draft)

@@ -116,7 +116,7 @@ def _lines(file: Path) -> list[str]:
 
 def _path(text: str) -> str:
     """The real path: the kernel writes white space in it as octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
 
 
 def _number(file: Path) -> int | None:

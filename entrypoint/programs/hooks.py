@@ -17,7 +17,7 @@ from entrypoint.model import Outcome
 FOLDER = Path("/etc/entrypoint/start.d")
 
 
-async def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
+def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
     """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
 
     A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
@@ -30,6 +30,12 @@ async def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, 
         return None
     except OSError as error:
         return Outcome(126, f"cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
+    return asyncio.run(_run(entries, env, cwd, grace, signals, say)) if entries else None
+
+
+async def _run(
+    entries: list[Path], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say
+) -> Outcome | None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     signals.take(lambda _, again: (hurry if again else stop).set())
     for hook in entries:
