@@ -7,7 +7,6 @@ import json
 import secrets
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from entrypoint.host.signals import Signals
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import JobSpec, load
+from entrypoint.values import replace
 
 SECRET = secrets.token_hex(32)
 TWO = "hosts: [a, b=127.0.0.2]\nnode_rank: 1\n"

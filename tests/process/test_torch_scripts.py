@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +26,7 @@ from entrypoint.model import Device, Facts, Launch, Members, Node, NodeReport, T
 from entrypoint.plan import settle
 from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec, Source
+from entrypoint.values import replace
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from entrypoint.job import analysis, ending, leader, messages, peers, ranks, rollcall, talk, worker
 from entrypoint.model import Outcome
+from entrypoint.values import replace
 
 Plant = Callable[[], Any]  # a context in which the defect is there
 

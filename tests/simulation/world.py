@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
+from entrypoint.values import replace
 from tests.simulation.programs import Mpirun, Programs
 from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Fault, Schedule
 

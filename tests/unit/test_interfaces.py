@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeRepo
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
+from entrypoint.values import replace
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
 ETH1 = Interface("eth1", "10.9.0.7", "10.9.0.0/24")

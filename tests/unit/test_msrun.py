@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from entrypoint import registry, spec
@@ -12,6 +10,7 @@ from entrypoint.launchers import msrun
 from entrypoint.model import Facts, Members, Topology
 from entrypoint.plan import assume_members, topology
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
 HOSTS = "hosts: [a, b]\nslots: 2\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeRepo
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, load
+from entrypoint.values import replace
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
 SECRET = secrets.token_hex(32)

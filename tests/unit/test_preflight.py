@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from entrypoint.errors import CantCreateError, OsError
 from entrypoint.host import preflight
 from entrypoint.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
 from entrypoint.plan.members import clock_warnings
+from entrypoint.values import replace
 
 FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
 

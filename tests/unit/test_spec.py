@@ -6,7 +6,6 @@ import json
 import operator
 import secrets
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -487,9 +486,9 @@ def test_host_names(name: str, wrong: str | None) -> None:
 
 def test_a_spec_is_frozen() -> None:
     result = job("slots: 2")
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         result.slots = 3  # type: ignore[misc]
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         result.ssh.port = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
         result._sources["slots"] = Source("default")  # type: ignore[index]
