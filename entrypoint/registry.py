@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
+import os
 from types import ModuleType
 
 from entrypoint.errors import ConfigError
@@ -12,8 +12,9 @@ from entrypoint.model import Access, Facts
 
 def names(kind: str) -> list[str]:
     """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
-    package = importlib.import_module(f"entrypoint.{kind}")
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+    (folder,) = importlib.import_module(f"entrypoint.{kind}").__path__
+    files = [name.removesuffix(".py") for name in os.listdir(folder) if name.endswith(".py")]
+    return sorted(name for name in files if not name.startswith("_"))
 
 
 def also(kind: str) -> dict[str, str]:

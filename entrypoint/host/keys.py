@@ -11,13 +11,9 @@ import os
 import struct
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from entrypoint import values
 from entrypoint.errors import ConfigError, NoInputError
+from entrypoint.host import derive
 from entrypoint.host.files import read
 from entrypoint.model import Topology
 from entrypoint.secret import HIDDEN, weakness
@@ -25,13 +21,14 @@ from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass
 
 _KIND = "ssh-ed25519"
+_SALT = b"entrypoint keys 1"
 
 
 @dataclass(frozen=True)
 class Keys:
     """What this node needs of the job's keys. Only the leader has the client's private key."""
 
-    client_private: bytes = values.field(repr=False)
+    client_private: bytes = values.field(repr=False)  # b"" on a worker
     client_public: str
     host_private: bytes = values.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
@@ -91,6 +88,7 @@ def _baked(spec: JobSpec) -> bytes:
     """The private key that every container of the image has: it is only as secret as the image. Any kind of
     key will do, since no login uses it itself.
     """
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     path = spec.ssh.client_key or ""
@@ -106,31 +104,42 @@ def _baked(spec: JobSpec) -> bytes:
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
-    def key(use: str) -> Ed25519PrivateKey:
-        info = f"{use}\0{topology.job}".encode()
-        seed = HKDF(algorithm=hashes.SHA256(), length=32, salt=b"entrypoint keys 1", info=info).derive(secret)
-        return Ed25519PrivateKey.from_private_bytes(seed)
+    def seed(use: str) -> bytes:
+        return derive.seed(secret, _SALT, f"{use}\0{topology.job}".encode())
 
-    client = key("client")
+    def public(use: str) -> bytes:
+        if not topology.is_leader:
+            return derive.public(seed(use))
+        # The leader has a key for each node, and its ssh client imports this library anyway.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(seed(use)).public_key().public_bytes_raw()
+
+    client, own = public("client"), f"host {topology.this.host}"
     nodes = topology.nodes if topology.is_leader else ()
-    known = "".join(f"{node.host} {_public(key(f'host {node.host}'))}\n" for node in nodes)
-    return Keys(_private(client), _public(client), _private(key(f"host {topology.this.host}")), known)
+    known = "".join(f"{node.host} {_public(public(f'host {node.host}'))}\n" for node in nodes)
+    client_private = _private(seed("client"), client) if topology.is_leader else b""
+    return Keys(client_private, _public(client), _private(seed(own), public(own)), known)
 
 
 def _mounted(spec: JobSpec, topology: Topology) -> Keys:
-    client = _parse(spec.ssh.client_key or "", "ssh.client_key")
-    host = _parse(spec.ssh.host_key or "", "ssh.host_key")
+    client_seed, client = _parse(spec.ssh.client_key or "", "ssh.client_key")
+    host_seed, host = _parse(spec.ssh.host_key or "", "ssh.host_key")
     known = ""
     if topology.is_leader:
         if spec.ssh.known_hosts:
             known = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
         else:
             known = "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
-    return Keys(_private(client), _public(client), _private(host), known)
+    client_private = _private(client_seed, client) if topology.is_leader else b""
+    return Keys(client_private, _public(client), _private(host_seed, host), known)
 
 
-def _parse(path: str, field: str) -> Ed25519PrivateKey:
-    from cryptography.hazmat.primitives import serialization  # slow to import: it knows every kind of key
+def _parse(path: str, field: str) -> tuple[bytes, bytes]:
+    """The seed and the public key of a mounted private key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     do = "make it with: ssh-keygen -t ed25519 -N ''"
     try:
@@ -139,7 +148,7 @@ def _parse(path: str, field: str) -> Ed25519PrivateKey:
         raise ConfigError(f"{field} is not a private key we can read", f"{path}: {error}", do) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"{field} is not an Ed25519 key", path, do)
-    return key
+    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
 def _read(path: str, field: str) -> bytes:
@@ -154,24 +163,26 @@ def _read(path: str, field: str) -> bytes:
         raise NoInputError(f"cannot read {field}", f"{shown}: {error.strerror}", do) from None
 
 
-def _private(key: Ed25519PrivateKey) -> bytes:
+def _private(seed: bytes, public: bytes) -> bytes:
     """The key as OpenSSH's PROTOCOL.key describes its files, without a passphrase and a comment."""
-    seed, public, check = key.private_bytes_raw(), key.public_key().public_bytes_raw(), os.urandom(4)
+    check = os.urandom(4)
     secret = check + check + _strings(_KIND.encode(), public, seed + public, b"")
     secret += bytes(range(1, 1 + -len(secret) % 8))
-    data = b"openssh-key-v1\0" + _strings(b"none", b"none", b"") + struct.pack(">I", 1) + _strings(_blob(key), secret)
+    data = (
+        b"openssh-key-v1\0" + _strings(b"none", b"none", b"") + struct.pack(">I", 1) + _strings(_blob(public), secret)
+    )
     text = _base64(data)
     lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
     return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}\n-----END OPENSSH PRIVATE KEY-----\n".encode()
 
 
-def _public(key: Ed25519PrivateKey) -> str:
+def _public(key: bytes) -> str:
     return f"{_KIND} {_base64(_blob(key))}"
 
 
-def _blob(key: Ed25519PrivateKey) -> bytes:
+def _blob(key: bytes) -> bytes:
     """The public key, as RFC 8709 has it sent."""
-    return _strings(_KIND.encode(), key.public_key().public_bytes_raw())
+    return _strings(_KIND.encode(), key)
 
 
 def _strings(*each: bytes) -> bytes:

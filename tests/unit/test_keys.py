@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -18,9 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_private_key,
 )
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
-from entrypoint.host import keys
+from entrypoint.host import derive, keys
 from entrypoint.model import Device, Facts, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
@@ -61,6 +65,12 @@ def seed(private: bytes) -> bytes:
     return key.private_bytes_raw()
 
 
+def public_of(private: bytes) -> bytes:
+    key = load_ssh_private_key(private, password=None)
+    assert isinstance(key, Ed25519PrivateKey)
+    return key.public_key().public_bytes_raw()
+
+
 def same(one: keys.Keys, two: keys.Keys) -> bool:
     return (seed(one.client_private), seed(one.host_private), one.client_public, one.known_hosts) == (
         seed(two.client_private), seed(two.host_private), two.client_public, two.known_hosts,
@@ -85,7 +95,10 @@ def nobody() -> Iterator[None]:
 def test_all_nodes_agree() -> None:
     leader, *workers = [make(me) for me in range(3)]
     assert {node.client_public for node in (leader, *workers)} == {leader.client_public}
-    assert {seed(node.client_private) for node in (leader, *workers)} == {seed(leader.client_private)}
+    assert [node.client_private for node in workers] == [b"", b""], "a worker logs in nowhere"
+    assert [line.split(" ", 1)[1] for line in leader.known_hosts.splitlines()[1:]] == [
+        keys._public(public_of(node.host_private)) for node in workers
+    ]
     assert leader.client_public.startswith("ssh-ed25519 ")
 
 
@@ -276,10 +289,28 @@ def test_key_files_are_what_the_library_writes() -> None:
     for _ in range(20):
         key = Ed25519PrivateKey.generate()
         library = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-        written = keys._private(key)
+        written = keys._private(key.private_bytes_raw(), key.public_key().public_bytes_raw())
         assert [len(line) for line in written.splitlines(True)] == [len(line) for line in library.splitlines(True)]
         ours, theirs = (base64.b64decode(b"".join(file.splitlines()[1:-1])) for file in (written, library))
         assert ours[first : first + 4] == ours[first + 4 : first + 8]
         assert ours[:first] + ours[first + 8 :] == theirs[:first] + theirs[first + 8 :]
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-        assert keys._public(key) == public
+        assert keys._public(key.public_key().public_bytes_raw()) == public
+
+
+@given(text=st.binary(min_size=32, max_size=32))
+@example(text=bytes(32))
+@example(text=b"\xff" * 32)
+def test_a_public_key_is_what_the_library_makes_of_the_seed(text: bytes) -> None:
+    assert derive.public(text) == Ed25519PrivateKey.from_private_bytes(text).public_key().public_bytes_raw()
+
+
+def test_a_public_key_is_that_of_rfc_8032() -> None:
+    """Its section 7.1, test 1."""
+    secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    assert derive.public(secret).hex() == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+
+
+@given(secret=st.binary(max_size=200), salt=st.binary(max_size=64), info=st.binary(max_size=80))
+def test_a_seed_is_what_the_library_derives(secret: bytes, salt: bytes, info: bytes) -> None:
+    assert derive.seed(secret, salt, info) == HKDF(hashes.SHA256(), 32, salt, info).derive(secret)
