@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from entrypoint import __version__, errors, registry, secret
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import answer
+from entrypoint.host.speaker import answer, width
 from entrypoint.spec import fields
 
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
@@ -20,7 +21,7 @@ Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_S
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
-        look = argparse.RawDescriptionHelpFormatter
+        look = functools.partial(argparse.RawDescriptionHelpFormatter, width=width())
         super().__init__(**options, epilog=_EPILOG, formatter_class=look, allow_abbrev=False)
 
     def error(self, message: str) -> None:  # type: ignore[override]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
+from pathlib import Path
 from types import ModuleType
 
 from entrypoint.errors import ConfigError
@@ -12,9 +12,9 @@ from entrypoint.model import Access, Facts
 
 def names(kind: str) -> list[str]:
     """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
-    (folder,) = importlib.import_module(f"entrypoint.{kind}").__path__
-    files = [name.removesuffix(".py") for name in os.listdir(folder) if name.endswith(".py")]
-    return sorted(name for name in files if not name.startswith("_"))
+    folders = importlib.import_module(f"entrypoint.{kind}").__path__
+    files = {file for folder in folders for file in Path(folder).iterdir() if file.suffix == ".py"}
+    return sorted(file.stem for file in files if not file.name.startswith("_"))
 
 
 def also(kind: str) -> dict[str, str]:

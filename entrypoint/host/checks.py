@@ -6,7 +6,6 @@ None needs the network.
 from __future__ import annotations
 
 import os
-import shutil
 
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, sshd
@@ -92,7 +91,7 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     for name in launch.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused
-        if found := shutil.which(name, path=path):
+        if found := process.which(name, path):
             path += f":{os.path.dirname(os.path.realpath(found))}"  # it looks for its own programs there, too
     return None
 

@@ -7,6 +7,7 @@ it happens once, at the start.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -40,7 +41,7 @@ def _hmac(key: bytes, text: bytes) -> bytes:
 _Point = tuple[int, int, int, int]
 
 _P = 2**255 - 19
-_D = -121665 * pow(121666, -1, _P) % _P
+_2D = 2 * -121665 * pow(121666, -1, _P) % _P
 _X = 15112221349535400772501151409588531511454012693041857206046113283949847762202
 _Y = 4 * pow(5, -1, _P) % _P
 _BASE = (_X, _Y, 1, _X * _Y % _P)
@@ -50,25 +51,28 @@ def public(seed: bytes) -> bytes:
     """The public key, 32 bytes, of an Ed25519 key's seed (RFC 8032, 5.1.5)."""
     number = int.from_bytes(_sha512(seed).digest()[:32], "little")
     number = number & (2**254 - 8) | 2**254
-    x, y, z, _ = _times(number, _BASE)
+    point = (0, 1, 1, 0)
+    for bit, power in enumerate(_powers()):
+        if number >> bit & 1:
+            point = _sum(point, power)
+    x, y, z, _ = point
     inverse = pow(z, -1, _P)
     return (y * inverse % _P | (x * inverse % _P & 1) << 255).to_bytes(32, "little")
 
 
-def _times(number: int, point: _Point) -> _Point:
-    result = (0, 1, 1, 0)
-    while number:
-        if number & 1:
-            result = _sum(result, point)
-        point = _sum(point, point)
-        number >>= 1
-    return result
+@functools.cache
+def _powers() -> tuple[_Point, ...]:
+    """The base point, twice the base point, four times, and so on: half of the work, and the same for every key."""
+    points = [_BASE]
+    while len(points) < 255:
+        points.append(_sum(points[-1], points[-1]))
+    return tuple(points)
 
 
 def _sum(one: _Point, two: _Point) -> _Point:
-    a = (one[1] - one[0]) * (two[1] - two[0]) % _P
-    b = (one[1] + one[0]) * (two[1] + two[0]) % _P
-    c = 2 * one[3] * two[3] * _D % _P
-    d = 2 * one[2] * two[2] % _P
+    x1, y1, z1, t1 = one
+    x2, y2, z2, t2 = two
+    a, b = (y1 - x1) * (y2 - x2) % _P, (y1 + x1) * (y2 + x2) % _P
+    c, d = t1 * t2 * _2D % _P, 2 * z1 * z2 % _P
     e, f, g, h = b - a, d - c, d + c, b + a
     return e * f % _P, g * h % _P, f * g % _P, e * h % _P

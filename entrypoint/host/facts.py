@@ -10,7 +10,6 @@ import ipaddress
 import os
 import pwd
 import re
-import shutil
 import socket
 import struct
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from entrypoint.host.proc import python_set_locale
+from entrypoint.host.process import which
 from entrypoint.model import Facts, Interface
 from entrypoint.plan.topology import NAMES
 
@@ -39,7 +39,7 @@ def read() -> Facts:
     except KeyError:
         user, home = "", os.environ.get("HOME", "/")
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
-    programs = {name: found for name in _PROGRAMS if (found := shutil.which(name, path=path))}
+    programs = {name: found for name in _PROGRAMS if (found := which(name, path))}
     mpirun = programs.get("mpirun")
     if not user and (library := glob.glob(f"/usr/lib/*/{NAMES}")):
         programs[NAMES] = library[0]

@@ -7,11 +7,9 @@ import errno
 import fcntl
 import os
 import select
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError
@@ -128,15 +126,21 @@ class RunDir:
         The lock goes last: if a SIGKILL interrupts this, the next start sees by it that the rest is ours.
         """
         with contextlib.suppress(OSError):
-            names = [name for name in os.listdir(self.path) if name != "lock"]
-            for remove in (os.unlink, partial(shutil.rmtree, ignore_errors=True)):  # files, a launcher's own folders
-                for name in names:
-                    with contextlib.suppress(OSError):
-                        remove(self.path / name)
+            for name in self._content():
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path / name)
+            if folders := self._content():  # a launcher's own
+                import shutil  # slow to import: it can read archives
+
+                for name in folders:
+                    shutil.rmtree(self.path / name, ignore_errors=True)
             if os.listdir(self.path) == ["lock"]:
                 os.unlink(self.path / "lock")
                 self.path.rmdir()
         os.close(self._lock)
+
+    def _content(self) -> list[str]:
+        return [name for name in os.listdir(self.path) if name != "lock"]
 
 
 def make_folders(paths: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ import ctypes
 import errno
 import os
 import select
-import shutil
 import signal
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,12 +62,22 @@ def _prctl(option: int, value: bytes | int) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
+def which(program: str, path: str) -> str | None:
+    """Where this program is, by a PATH; None where it is not there or cannot be executed.
+
+    As shutil's, whose import loads what reads archives.
+    """
+    folders = [""] if "/" in program else path.split(":")
+    places = (os.path.join(folder, program) for folder in folders)
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
+
+
 def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | None:
     """The outcome if this program cannot be started, so that the message is ours and not the launcher's."""
     if not os.path.isdir(cwd):
         return cannot_start(argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd))
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
-    if shutil.which(program, path=env.get("PATH")) is None:
+    if which(program, env.get("PATH", os.defpath)) is None:
         folders = [""] if "/" in argv[0] else env.get("PATH", "").split(":")
         there = any(os.path.exists(os.path.join(folder, program)) for folder in folders)
         return cannot_start(argv, _os_error(errno.EACCES if there else errno.ENOENT, argv[0]))
@@ -107,7 +116,11 @@ async def start(
     The kernel kills it when this process dies, if setpriv is there. A supervisor (`supervised`) notices our death
     itself, and then ends more than the kernel would. Raises OSError when it is not there or cannot be executed.
     """
-    words = argv if supervised or not shutil.which(_DIES_WITH_US[0]) else (*_DIES_WITH_US, *argv)
+    words = (
+        argv
+        if supervised or not which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath))
+        else (*_DIES_WITH_US, *argv)
+    )
     return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True, **streams)
 
 

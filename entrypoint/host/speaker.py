@@ -148,3 +148,10 @@ class Speaker:
                 self._heard = written
                 return os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
         return False
+
+
+def width() -> int:
+    """Columns that --help may use. argparse would ask shutil, whose import loads what reads archives."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(20, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) - 2)
+    return 78

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from entrypoint.host import proc
+from entrypoint.host.process import which
 from entrypoint.host.progress import Say
 
 _MOST = 16  # processes of one program that are shown
@@ -18,7 +18,7 @@ _MOST = 16  # processes of one program that are shown
 
 async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -> None:
     """Say what each program (name -> pid of its supervisor) is doing, within `limit` seconds."""
-    spy = shutil.which("py-spy", path=f"{path}:{os.path.dirname(sys.executable)}")
+    spy = which("py-spy", f"{path}:{os.path.dirname(sys.executable)}")
     below = [(name, pid) for name, supervisor in programs.items() for pid in proc.descendants(supervisor)[:_MOST]]
     looks = await asyncio.gather(*(_look(pid, spy, limit) for _, pid in below))
     for (name, _), (title, lines) in zip(below, looks, strict=True):

@@ -39,7 +39,10 @@ NODE = """
 
 CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
-NEVER = ("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal")
+NEVER = (
+    *("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal"),
+    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile"),
+)
 PARSING = ("argparse", "entrypoint.arguments", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")
 OWN = "entrypoint.session.rollcall", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
@@ -50,7 +53,7 @@ HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
-    "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", "pkgutil", *NEVER)),
+    "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER)),
     "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke")),
     "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
 }
@@ -78,6 +81,12 @@ def test_a_command_imports_nothing_that_it_does_not_use(command: str, tmp_path: 
 def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
     """The control: were the modules of a node not seen, the table above would hold nothing."""
     worker, leader = (imported(COMMANDS[each][0], tmp_path / each) for each in ("worker", "leader"))
-    assert {"asyncio", "entrypoint.run", "entrypoint.host.derive", "entrypoint.job.worker", "entrypoint.host.sshd"} <= worker
+    assert {
+        "asyncio",
+        "entrypoint.run",
+        "entrypoint.host.derive",
+        "entrypoint.job.worker",
+        "entrypoint.host.sshd",
+    } <= worker
     assert {"paramiko", "entrypoint.session.rollcall", "jinja2"} <= leader
     assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == ["ssl", "yaml.loader"]
