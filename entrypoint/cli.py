@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from entrypoint.spec import JobSpec, Override
 
 _TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
+_SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,6 +67,32 @@ def script() -> None:
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
     gc.disable()  # a start makes no garbage, and looking for it takes 10 ms; a node's loop enables it
     os._exit(main())
+
+
+def of_image(words: Sequence[str]) -> list[str] | None:
+    """The toolkit's own words for those of `docker run IMAGE`; None where these are a program that boots by itself."""
+    first = words[0] if words else ""
+    if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
+        return None
+    if first in ("--help", "--version"):
+        return [first]
+    return ["run", "--passthrough", "--", *words] if first and not first.startswith("-") else ["run", *words]
+
+
+def image() -> None:
+    """`image-entry` as a program: what an image runs; scripts/image-entry says what its words mean."""
+    given = sys.argv[1:]
+    words = of_image(given)
+    if words is None:
+        from entrypoint.host import facts, process
+
+        hold_standard_streams()
+        outcome, say = process.replace(given, facts.environment(), facts.cwd()), Speaker()
+        say(f"{outcome.reason}; exit {outcome.status}")
+        say.flush()
+        os._exit(outcome.status)
+    sys.argv[1:] = words
+    script()
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:

@@ -44,9 +44,9 @@ def read() -> Facts:
     if not user and (library := glob.glob(f"/usr/lib/*/{NAMES}")):
         programs[NAMES] = library[0]
     return Facts(
-        env=_environment(),
+        env=environment(),
         hostname=socket.gethostname(),
-        cwd=_cwd(),
+        cwd=cwd(),
         uid=uid,
         user=user,
         home=home,
@@ -59,7 +59,7 @@ def read() -> Facts:
     )
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment as the container got it."""
     env = dict(os.environ)
     if python_set_locale():
@@ -67,7 +67,8 @@ def _environment() -> dict[str, str]:
     return env
 
 
-def _cwd() -> str:
+def cwd() -> str:
+    """The working directory; / where it is gone."""
     try:
         return os.getcwd()
     except FileNotFoundError:

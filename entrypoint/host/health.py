@@ -63,8 +63,6 @@ def _state(process: Path, user: int) -> str:
 def _looks_like_one(words: list[bytes]) -> bool:
     """Whether this is the command line of `entrypoint run`, however it was called."""
     first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
-    if first.endswith(b"sh") and names[:1] == [b"image-entry"]:
-        return True
-    # Such as: python3 -I /opt/entrypoint/bin/entrypoint run, and bash -p /usr/local/bin/entrypoint run
+    # Such as: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint run
     runs = first.startswith(b"python") or first.endswith(b"sh")
-    return runs and (b"entrypoint", b"run") in itertools.pairwise(names)
+    return runs and (b"image-entry" in names[:2] or (b"entrypoint", b"run") in itertools.pairwise(names))

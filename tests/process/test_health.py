@@ -59,7 +59,7 @@ def process(
         ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/entrypoint", "run", "--", "python", "train.py"),
         ("python3.11", "-m", "entrypoint", "run"),
         ("/usr/bin/python3", "/usr/local/bin/entrypoint", "run"),
-        ("/bin/sh", "/usr/local/bin/image-entry", "python", "train.py"),
+        ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/image-entry", "python", "train.py"),
         ("/bin/bash", "-p", "/usr/local/bin/entrypoint", "run", "--", "true"),
     ],
 )
@@ -74,6 +74,7 @@ def test_a_boot_that_has_only_begun_is_found(check: Check, words: tuple[str, ...
     [
         ("/usr/bin/tini", "-s", "--", "entrypoint", "run"),
         ("python", "train.py", "entrypoint", "walk"),
+        ("python", "train.py", "--of", "image-entry"),
         ("python3", "-I", "/usr/local/bin/entrypoint", "health"),
         ("sh", "-c", "entrypoint run"),
         ("python3", "-c", "\nentrypoint\nrun\n"),

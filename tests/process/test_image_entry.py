@@ -1,0 +1,79 @@
+"""What `docker run IMAGE ...` runs: which command of the toolkit, or a program with its environment as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoint.cli import of_image
+from tests.containers import TREE
+
+COMMAND = [sys.executable, "-I", str(TREE / "scripts/image-entry")]
+# Names that are no shell's, one that shells read at their start, and values of any byte.
+ODD = {
+    b"a.b": b"1", b"X-Y": b"two words", b"BASH_FUNC_f%%": b"() { echo hi; }", b"IFS": b"x", b"SHELLOPTS": b"xtrace",
+    b"OPTIND": b"3", b"PWD": b"/nowhere", b"SHLVL": b"7", b"_": b"/bin/q", b"LINES_": b"a\nb",
+    b"BYTES": b"\xff\x80'$(id)", b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ([], ["run"]),
+        (["--help"], ["--help"]),
+        (["--version"], ["--version"]),
+        (["--spec", "job.yaml"], ["run", "--spec", "job.yaml"]),
+        (["--", "true"], ["run", "--", "true"]),
+        (["python", "train.py", "--help"], ["run", "--passthrough", "--", "python", "train.py", "--help"]),
+        (["run"], ["run", "--passthrough", "--", "run"]),
+        ([""], ["run", ""]),
+        (["entrypoint", "plan"], None),
+        (["bash", "run_mpi.sh", "--help"], None),
+        (["./torchrun.sh"], None),
+        (["/home/ma-user/torchlaunch.sh", "x"], None),
+        (["python", "train.py", "run_mpi.sh"], ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"]),
+    ],
+)
+def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | None) -> None:
+    assert of_image(given) == wanted
+
+
+def environment(words: list[str]) -> dict[bytes, bytes]:
+    """The environment of what these words start, which prints it."""
+    done = subprocess.run(words, env=ODD, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
+
+
+@pytest.mark.parametrize("script", ["show", "run_mpi.sh"])
+def test_every_byte_of_the_environment_reaches_the_program(script: str, tmp_path: Path) -> None:
+    program = tmp_path / script
+    program.symlink_to("/usr/bin/env")
+    assert environment([*COMMAND, str(program), "-0"]) == ODD
+
+
+@pytest.mark.skipif(shutil.which("dash") is None, reason="there is no dash here")
+def test_a_posix_shell_would_drop_some_of_it() -> None:
+    """The control."""
+    found = environment(["dash", "-c", 'exec "$@"', "dash", "env", "-0"])
+    assert b"PATH" in found
+    assert not {b"a.b", b"X-Y"} & found.keys()
+
+
+def test_a_script_that_is_not_there() -> None:
+    done = subprocess.run([*COMMAND, "/none/run_mpi.sh"], capture_output=True, text=True, check=False)
+    said = "[entrypoint] cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
+    assert (done.returncode, done.stdout, done.stderr) == (127, "", said)
+
+
+def test_a_broken_pipe_ends_what_it_becomes() -> None:
+    """Python ignores SIGPIPE; a program that it becomes must not."""
+    words = ["bash", "-c", "kill -PIPE $$; echo survived"]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (-13, b"")
