@@ -105,10 +105,10 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
         with recorded(say) as result:
             signals = Signals(say)
             signals.watch()  # before anything slow
+            from entrypoint.host.facts import read, with_mpi
             from entrypoint.plan import locate, settle
-            from entrypoint.run import execute
 
-            spec, facts = _given(args, say)
+            spec, facts = _spec(args, say)[0], read()
             topology = locate(spec, facts)
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, topology):
@@ -116,11 +116,14 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
                 meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
                 say(f"{outcome.reason}{meant}; exit {outcome.status}")
                 return outcome.status
+            from entrypoint.run import execute
+
             result.about(topology)
             if len(topology.nodes) > 1:
                 say.name = topology.this.label
             if spec.prefix == "job":
                 say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
+            facts = with_mpi(facts)
             outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
     except Stopped as stop:
         outcome = stop.outcome
@@ -245,7 +248,7 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
     from entrypoint.host import facts
 
-    return _spec(args, say)[0], facts.read()
+    return _spec(args, say)[0], facts.with_mpi(facts.read())
 
 
 def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:

@@ -19,9 +19,9 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.host import checks, process
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
-from entrypoint.host.progress import Say, Waiting
+from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Speaker
+from entrypoint.host.speaker import Say, Speaker
 from entrypoint.host.sshd import Sshd
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended

@@ -10,7 +10,7 @@ import os
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, sshd
 from entrypoint.host.files import Busy, RunDir
-from entrypoint.host.progress import Say
+from entrypoint.host.speaker import Say
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
 from entrypoint.spec import JobSpec

@@ -1,8 +1,10 @@
-"""Processes: starting one, watching for its end, and ending all that it started; and what others see of this one."""
+"""This process: what others see of it, what it becomes, what it ends. children.py starts others and awaits their end.
+
+Nothing here needs an event loop, whose import takes longer than all the rest of a program that we only become.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import errno
@@ -10,17 +12,13 @@ import os
 import select
 import signal
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.host import proc
-from entrypoint.host.progress import rest
 from entrypoint.model import Outcome
 
 _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36  # linux/prctl.h
-_LOOK = 1.0  # seconds between two looks for the end of a process, if the kernel cannot notify us
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # of util-linux
 
 # Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -108,22 +106,6 @@ def _os_error(kind: int, file: str) -> OSError:
     return OSError(kind, os.strerror(kind), file)
 
 
-async def start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, supervised: bool = False, **streams: Any
-) -> asyncio.subprocess.Process:
-    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
-
-    The kernel kills it when this process dies, if setpriv is there. A supervisor (`supervised`) notices our death
-    itself, and then ends more than the kernel would. Raises OSError when it is not there or cannot be executed.
-    """
-    words = (
-        argv
-        if supervised or not which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath))
-        else (*_DIES_WITH_US, *argv)
-    )
-    return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True, **streams)
-
-
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
     """Become the program. Returns only when that failed."""
     for signum in _PYTHON_IGNORES:
@@ -155,43 +137,6 @@ def kill_group(pid: int, signum: int) -> None:
             proc.kill((pid, *proc.descendants(pid)), signum)
 
 
-def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
-    """Have `callback` called once when this process has ended, our child or not. Returns a function to cancel this."""
-    loop, watch = asyncio.get_running_loop(), contextlib.ExitStack()
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return loop.call_soon(callback).cancel
-    except OSError:  # an old kernel, or a seccomp profile that does not know it
-        return asyncio.create_task(_look_for_end(pid, callback)).cancel
-
-    def ended() -> None:
-        watch.close()
-        callback()
-
-    watch.callback(os.close, fd)
-    watch.callback(loop.remove_reader, fd)
-    loop.add_reader(fd, ended)
-    return watch.close
-
-
-async def _look_for_end(pid: int, callback: Callable[[], None]) -> None:
-    while not proc.has_ended(pid):
-        await rest(_LOOK)
-    callback()
-
-
-async def gone(pids: Iterable[int]) -> None:
-    """Return when none of these processes runs any more."""
-    for pid in pids:
-        ended = asyncio.Event()
-        forget = on_end(pid, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            forget()
-
-
 def sweep() -> set[int]:
     """End everything below this process at once, and look again for what was forked meanwhile. Returns the pids."""
     killed: set[int] = set()
@@ -202,13 +147,3 @@ def sweep() -> set[int]:
         proc.kill(alive, signal.SIGKILL)
         killed |= set(alive)
     return killed
-
-
-async def end_all(limit: float) -> list[str]:
-    """The same, and wait until the kernel has freed their memory, ports and devices. Returns the processes that are
-    left after `limit` seconds, such as `pid 12, state D`."""
-    left = sweep()
-    wait = asyncio.ensure_future(gone(left))
-    done, _ = await asyncio.wait({wait}, timeout=limit)
-    wait.cancel()
-    return [] if done else [f"pid {pid}, state {proc.state(pid)[0]}" for pid in sorted(left) if not proc.has_ended(pid)]

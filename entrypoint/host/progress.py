@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
+from entrypoint.host.speaker import Say
 from entrypoint.job.analysis import named
-
-Say = Callable[[str], None]
 
 _SUMMARY, _NEWS = 10.0, 1.0  # seconds
 _NAMED = 8  # missing peers named in one line; the last message names all

@@ -7,7 +7,8 @@ import os
 from entrypoint import ranktable
 from entrypoint.errors import ConfigError
 from entrypoint.host.files import read
-from entrypoint.host.progress import Say, Waiting, rest
+from entrypoint.host.progress import Waiting, rest
+from entrypoint.host.speaker import Say
 from entrypoint.model import Cards, Facts, Topology
 
 _NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
-from entrypoint.host.progress import Say
 from entrypoint.host.signals import Stopped
+from entrypoint.host.speaker import Say
 from entrypoint.model import Outcome, Topology
 from entrypoint.secret import scrubbed
 

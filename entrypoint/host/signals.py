@@ -5,13 +5,16 @@ A signal that was ignored when we started stays ignored: nohup, or a shell's bac
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from entrypoint.host.progress import Say
+from entrypoint.host.speaker import Say
 from entrypoint.model import Outcome
+
+if TYPE_CHECKING:
+    import asyncio
 
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job, to have it save
@@ -77,6 +80,8 @@ class Signals:
 
         `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
         """
+        import asyncio  # which a program that we only become does without
+
         self._loop, self._take, self._pass_on = asyncio.get_running_loop(), stop, pass_on
         self._loop.call_soon(self._give)  # signals that came before
 

@@ -11,6 +11,7 @@ import os
 import select
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError
@@ -19,6 +20,8 @@ from entrypoint.secret import scrubbed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Say = Callable[[str], None]  # what a Speaker is to those who only speak
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written

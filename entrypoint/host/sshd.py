@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
-from entrypoint.host import proc, process
+from entrypoint.host import children, proc
 from entrypoint.host.files import put
 from entrypoint.host.progress import rest
 from entrypoint.host.signals import USERS, ignoring
@@ -61,7 +61,7 @@ class Sshd:
         # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
         with ignoring(USERS):
             argv, nowhere = (program, "-D", "-e", "-f", str(config)), asyncio.subprocess.DEVNULL
-            started = await process.start(argv, environment, stdin=nowhere, stdout=nowhere, stderr=write_end)
+            started = await children.start(argv, environment, stdin=nowhere, stdout=nowhere, stderr=write_end)
         os.close(write_end)
         sshd = cls(started, await _reader(read_end), port, heard)
         proven = False

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from entrypoint.host import process
-from entrypoint.host.progress import Say
+from entrypoint.host import children, process
 from entrypoint.host.signals import Signals
+from entrypoint.host.speaker import Say
 from entrypoint.job.analysis import ended
 from entrypoint.model import Outcome
 
@@ -48,7 +48,7 @@ async def _run(
         say(f"start hook {hook.name}")
         argv = [str(hook)]
         try:
-            started = await process.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2)
+            started = await children.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2)
         except OSError as error:
             return process.cannot_start(argv, error)
         status = process.exit_status(await _ended(started, stop, hurry, grace))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from entrypoint.host import checks, health, proc, process
+from entrypoint.host import checks, children, health, proc, process
 from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.progress import rest
@@ -144,7 +144,7 @@ class Programs:
             self._ended(number, refused.status, refused.reason)
             return
         try:
-            started = await process.start(argv, env, plan.workdir, supervised=not self._by_ranks)
+            started = await children.start(argv, env, plan.workdir, supervised=not self._by_ranks)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
             self._ended(number, outcome.status, outcome.reason)
@@ -159,7 +159,7 @@ class Programs:
             env = {**session_env(self._facts, self._draft.topology), "HOME": self._facts.home}
             words, nothing = ("/bin/sh", "-c", command), asyncio.subprocess.DEVNULL
             try:
-                started = await process.start(words, env, stdin=nothing, stdout=2)  # stdout is the job's
+                started = await children.start(words, env, stdin=nothing, stdout=2)  # stdout is the job's
                 status = process.exit_status(await started.wait())
             except OSError as error:
                 status = process.cannot_start(words, error).status
@@ -289,8 +289,8 @@ class Programs:
         # Their own process groups got SIGTERM. Processes in other groups get it now, in case no launcher told them.
         left = below & set(proc.descendants(os.getpid()))  # orphans are our children
         proc.kill(proc.outside_groups(left, groups), signal.SIGTERM)
-        await process.gone(left)
-        await process.gone(groups)  # supervisors stay until all output is passed on
+        await children.gone(left)
+        await children.gone(groups)  # supervisors stay until all output is passed on
 
     async def _show_and_tell(self) -> None:
         await self._show_stacks()
@@ -304,7 +304,7 @@ class Programs:
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
-        if left := await process.end_all(_GONE):
+        if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
             words = f"killed programs are still there after {_GONE:g}s, with what they hold"
             self._say(f"{words} | {'; '.join(left)} | {do}")

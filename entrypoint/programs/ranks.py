@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 
-from entrypoint.host import proc, process
+from entrypoint.host import children, proc, process
 from entrypoint.host.files import RunDir
 from entrypoint.values import dataclass
 
@@ -73,7 +73,7 @@ class Ranks:
             self._lose(rank)  # its end was not noticed yet: torch has started this rank again
             known = None
         if event == "start" and known is None and value != os.getpid() and proc.is_below(value, os.getpid()):
-            self._ranks[rank] = _Rank(value, process.on_end(value, lambda: self._died(rank, value)))
+            self._ranks[rank] = _Rank(value, children.on_end(value, lambda: self._died(rank, value)))
         elif event == "start" and known is None and proc.is_gone(value):
             self._brief[rank] = value  # the line of its end follows, unless it was killed
             return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from entrypoint.host import proc
 from entrypoint.host.process import which
-from entrypoint.host.progress import Say
+from entrypoint.host.speaker import Say
 
 _MOST = 16  # processes of one program that are shown
 

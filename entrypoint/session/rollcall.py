@@ -20,7 +20,8 @@ import paramiko
 
 from entrypoint.errors import ConfigError
 from entrypoint.host.keys import Keys
-from entrypoint.host.progress import Say, rest
+from entrypoint.host.progress import rest
+from entrypoint.host.speaker import Say
 from entrypoint.job import events, messages
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Interface, Node, NodeReport, Outcome

@@ -8,7 +8,7 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.host.progress import Say
+from entrypoint.host.speaker import Say
 from entrypoint.job import events
 from entrypoint.job.messages import Invalid, one_line
 from entrypoint.model import Node, NodeReport

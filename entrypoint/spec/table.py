@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -52,13 +51,15 @@ def entries(section: Any) -> dict[str, Any]:
 
 def about(section: Any) -> tuple[str, dict[str, str]]:
     """What a section's docstring says of it, and of each field by name."""
-    text = inspect.cleandoc(section.__doc__)
+    first, *lines = section.__doc__.splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    text = "\n".join([first, *(line[indent:] for line in lines)])  # as inspect.cleandoc, whose import takes 7 ms
     meanings = {name: "\n".join(map(str.strip, words.splitlines())) for name, words in _MEANING.findall(text)}
     return text.partition("\n\n")[0], meanings
 
 
 def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
-    declared, meanings = inspect.get_annotations(type(section)), about(section)[1]
+    declared, meanings = type(section).__annotations__, about(section)[1]
     for name, default in entries(section).items():
         path = prefix + name
         if values.is_dataclass(default):

@@ -17,13 +17,13 @@ time.sleep(600)
 """
 ENDS = """
 import asyncio, socket, subprocess, sys
-from entrypoint.host import process
+from entrypoint.host import children, process
 holder = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
 port = int(holder.stdout.readline())
 if sys.argv[2] == "sweep":
     process.sweep()
 else:
-    left = asyncio.run(process.end_all(float(sys.argv[2])))
+    left = asyncio.run(children.end_all(float(sys.argv[2])))
     print(left == [], left == [f"pid {holder.pid}, state R"] or [each[:3] for each in left] == ["pid"])
 socket.create_server(("127.0.0.1", port))
 print("free")

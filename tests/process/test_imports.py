@@ -36,6 +36,12 @@ NODE = """
         return Outcome(0, "seen")
     run.Loop.run = end
 """
+# A program alone: until this process would become it.
+ALONE = """
+    from entrypoint.host import process
+    from entrypoint.model import Outcome
+    process.replace = lambda *given: seen.extend(modules()) or Outcome(0, "seen")
+"""
 
 CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
@@ -54,6 +60,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER)),
+    "a program alone": (
+        ("run", "--passthrough", "--", "true"),
+        (*LOOP, *OWN, "entrypoint.job.worker", CRYPTO, JINJA, YAML, SSH, "subprocess", "inspect", "logging", *NEVER),
+    ),
     "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke")),
     "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
 }
@@ -61,8 +71,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def imported(words: tuple[str, ...], run_dir: Path) -> set[str]:
     """All modules that a Python has imported once it has done this."""
-    env = {"PATH": os.environ["PATH"], "ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_RUN_DIR": str(run_dir)}
-    code = SEEN.format(words=list(words), begin=NODE if words[0] == "run" else "    pass")
+    env, begin = {"PATH": os.environ["PATH"]}, "    pass"
+    if "--passthrough" in words:
+        begin = ALONE
+    elif words[0] == "run":
+        env |= {"ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_RUN_DIR": str(run_dir)}
+        begin = NODE
+    code = SEEN.format(words=list(words), begin=begin)
     done = subprocess.run([sys.executable, "-I", "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split("\n"))

@@ -148,9 +148,9 @@ def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench)
 
 def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd(tmp_path: Path) -> None:
     code = (
-        "import asyncio, subprocess, time; from entrypoint.host import process\n"
+        "import asyncio, subprocess, time; from entrypoint.host import children\n"
         "child = subprocess.Popen(['sleep', '0.3'])\n"
-        "begun = time.monotonic(); asyncio.run(process.gone([child.pid])); print(time.monotonic() - begun)\n"
+        "begun = time.monotonic(); asyncio.run(children.gone([child.pid])); print(time.monotonic() - begun)\n"
     )
     took = subprocess.run([sys.executable, str(NO_PIDFD), sys.executable, "-c", code], capture_output=True, timeout=20)
     assert 0.2 < float(took.stdout) < 5, took
