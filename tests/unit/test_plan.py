@@ -284,6 +284,34 @@ def test_keys_are_no_part_of_a_plan(name: str) -> None:
     assert file(build(TWO.format(0) + "ssh: {client: files}\n", env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
 
 
+def of_sshd(made: Plan) -> dict[str, str]:
+    """sshd's configuration: keyword -> value."""
+    lines = [line for line in file(made, "sshd_config").splitlines() if line and not line.startswith("#")]
+    assert len({line.split()[0] for line in lines}) == len(lines), "sshd takes the first of two"
+    return dict(line.split(" ", 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("node", "address"), [("b", None), ("b=10.0.0.2", "10.0.0.2"), ('"b=fe80::1%eth0"', "fe80::1%eth0")]
+)
+def test_sshd_listens_where_the_node_is_called(node: str, address: str | None) -> None:
+    assert of_sshd(build(f"hosts: [a, {node}]\nnode_rank: 1\n")).get("ListenAddress") == address
+
+
+@pytest.mark.parametrize(("user", "allowed"), [("ma-user", "no"), ("root", "prohibit-password")])
+def test_root_logs_in_only_where_the_job_is_root_s_and_with_its_key(user: str, allowed: str) -> None:
+    made = of_sshd(build(TWO.format(1), facts(user=user)))
+    assert (made["PermitRootLogin"], made["AllowUsers"]) == (allowed, user)
+    assert (made["PasswordAuthentication"], made["AuthenticationMethods"]) == ("no", "publickey")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_session_gets_the_control_endpoint_unless_the_user_wants_logins(rank: int) -> None:
+    made = build(TWO.format(rank))
+    assert of_sshd(made)["ForceCommand"] == f"exec sh {made.topology.run_dir}/attend"
+    assert "ForceCommand" not in of_sshd(build(TWO.format(rank) + "ssh: {client: files}\n"))
+
+
 def test_workdir() -> None:
     assert build("").workdir == "/job"
     assert build("workdir: /data").workdir == "/data"
