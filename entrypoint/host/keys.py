@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint import values
 from entrypoint.errors import ConfigError, NoInputError
-from entrypoint.host import derive
+from entrypoint.host import openssl
 from entrypoint.host.files import read
 from entrypoint.model import Topology
 from entrypoint.secret import HIDDEN, weakness
@@ -104,22 +104,33 @@ def _baked(spec: JobSpec) -> bytes:
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
-    def seed(use: str) -> bytes:
-        return derive.seed(secret, _SALT, f"{use}\0{topology.job}".encode())
+    own = f"host {topology.this.host}"
+    uses = ("client", own, *(f"host {node.host}" for node in topology.nodes if topology.is_leader))
+    infos = [f"{use}\0{topology.job}".encode() for use in uses]
+    # The leader's ssh client imports the library anyway.
+    made = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
+    (client_seed, client), (host_seed, host), *hosts = made
+    known = "".join(f"{node.host} {_public(key)}\n" for node, (_, key) in zip(topology.nodes, hosts, strict=False))
+    client_private = _private(client_seed, client) if topology.is_leader else b""
+    return Keys(client_private, _public(client), _private(host_seed, host), known)
 
-    def public(use: str) -> bytes:
-        if not topology.is_leader:
-            return derive.public(seed(use))
-        # The leader has a key for each node, and its ssh client imports this library anyway.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        return Ed25519PrivateKey.from_private_bytes(seed(use)).public_key().public_bytes_raw()
+def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The seed and the public key for each use of the secret."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    client, own = public("client"), f"host {topology.this.host}"
-    nodes = topology.nodes if topology.is_leader else ()
-    known = "".join(f"{node.host} {_public(public(f'host {node.host}'))}\n" for node in nodes)
-    client_private = _private(seed("client"), client) if topology.is_leader else b""
-    return Keys(client_private, _public(client), _private(seed(own), public(own)), known)
+    seeds = [HKDF(hashes.SHA256(), 32, _SALT, info).derive(secret) for info in infos]
+    return [(seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()) for seed in seeds]
+
+
+def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """As _pairs, in less time and memory, where OpenSSL's own library is there."""
+    if (crypto := openssl.library()) is None:
+        return _pairs(secret, infos)
+    seeds = [openssl.seed(crypto, secret, _SALT, info) for info in infos]
+    return [(seed, openssl.public(crypto, seed)) for seed in seeds]
 
 
 def _mounted(spec: JobSpec, topology: Topology) -> Keys:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError
-from tests.unit.test_keys import NODES, make, mounted, refusal
+from tests.process.test_derived_keys import NODES, make, mounted, refusal
 
 
 def public_of(private: bytes, tmp_path: Path) -> str:

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -24,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
-from entrypoint.host import derive, keys
+from entrypoint.host import keys, openssl
 from entrypoint.model import Device, Facts, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
@@ -298,19 +296,19 @@ def test_key_files_are_what_the_library_writes() -> None:
         assert keys._public(key.public_key().public_bytes_raw()) == public
 
 
-@given(text=st.binary(min_size=32, max_size=32))
-@example(text=bytes(32))
-@example(text=b"\xff" * 32)
-def test_a_public_key_is_what_the_library_makes_of_the_seed(text: bytes) -> None:
-    assert derive.public(text) == Ed25519PrivateKey.from_private_bytes(text).public_key().public_bytes_raw()
+@given(secret=st.binary(max_size=200), info=st.binary(max_size=80))
+@example(secret=b"s" * 32, info=b"host node-1\0job")
+def test_leader_and_worker_derive_the_same(secret: bytes, info: bytes) -> None:
+    """A worker asks OpenSSL's library itself."""
+    assert openssl.library() is not None
+    assert keys._pairs_of_openssl(secret, [info]) == keys._pairs(secret, [info])
 
 
-def test_a_public_key_is_that_of_rfc_8032() -> None:
-    """Its section 7.1, test 1."""
-    secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
-    assert derive.public(secret).hex() == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
-
-
-@given(secret=st.binary(max_size=200), salt=st.binary(max_size=64), info=st.binary(max_size=80))
-def test_a_seed_is_what_the_library_derives(secret: bytes, salt: bytes, info: bytes) -> None:
-    assert derive.seed(secret, salt, info) == HKDF(hashes.SHA256(), 32, salt, info).derive(secret)
+def test_a_worker_without_openssl_s_library_derives_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openssl, "_NAMES", ("libnothing.so.1", "libm.so.6"))  # not there; without these functions
+    openssl.library.cache_clear()
+    try:
+        assert openssl.library() is None
+        assert make(1).client_public == make(0).client_public
+    finally:
+        openssl.library.cache_clear()
