@@ -13,7 +13,7 @@ from tests.containers import docker
 from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Job
 
 Make = Callable[..., Job]
-ENTRYPOINT = "python3 -I .*/entrypoint run"
+ENTRYPOINT = "python3 -I .*/(entrypoint run|image-entry)"
 # A shell outlives the entrypoint, so that its container does.
 STAYS = 'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)"; sleep 999 & wait'
 LEFT = ["docker-init", "sh", "sleep 999"]  # the sleep is the control: what is left is seen
