@@ -33,7 +33,7 @@ from entrypoint.programs import hooks
 from entrypoint.programs.agents import Agents
 from entrypoint.programs.programs import Programs
 from entrypoint.session.endpoint import Endpoint
-from entrypoint.session.resolve import resolve
+from entrypoint.session.resolve import greet, resolve
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -323,8 +323,10 @@ class Loop:
         def update(state: str) -> None:
             self.tell(events.NameState(node.host, state))
 
-        await resolve(node.where, None, update)
+        found = await resolve(node.where, None, update)
         update("")
+        if node.rank != self._me:
+            greet(found)  # it calls this node
 
     def _report(self, env: Mapping[str, str], address: str) -> None:
         mine = interfaces.of_address(self._facts.interfaces, [address])

@@ -18,6 +18,7 @@ from entrypoint.host.progress import rest
 T = TypeVar("T")
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 
+_DISCARD = 9  # the port for what nobody is to answer, RFC 863
 _SLOW = 0.25  # seconds after which a question to a name server is asked once more
 
 
@@ -80,6 +81,18 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     finally:
         for task in asked:
             task.cancel()
+
+
+def greet(found: list[Address]) -> None:
+    """Send an empty packet to a host's addresses, so that it learns where on the network this node is.
+
+    A container is known by name before its network is up. Who asks for its hardware address in between asks again
+    after a second only (arp(7), retrans_time_ms), and all connections to it wait; a packet of its own ends that.
+    """
+    for family, _, _, _, address in found:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packet:
+            packet.setblocking(False)
+            packet.sendto(b"", (address[0], _DISCARD, *address[2:]))
 
 
 class _Threads:

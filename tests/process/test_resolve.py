@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import threading
 from typing import Any
 
@@ -36,3 +37,19 @@ def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyP
 
     assert asyncio.run(ask()) == ["address"]
     assert unseen == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_greeting_is_one_empty_packet(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that takes none is no error."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as heard:
+        heard.settimeout(10)
+        heard.bind((host, 0))
+        monkeypatch.setattr(resolve, "_DISCARD", heard.getsockname()[1])
+        unreachable = resolve.addresses("255.255.255.255", None)
+        resolve.greet([*unreachable, *resolve.addresses(host, None)])
+        assert heard.recv(100) == b""
+        heard.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            heard.recv(100)
