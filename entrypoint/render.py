@@ -1,7 +1,8 @@
 """Template name + context -> text: strict undefined, and every value quoted for the language of the result.
 
 Quoting is not a filter that a template may forget: every `{{ value }}` passes through the quoting of its file's
-language. `{{ value | raw }}` is for text that is already of that language. A list is its words, each quoted.
+language. `{{ value | raw }}` is for text that is already of that language. A list is its words, each quoted; in a
+hostfile it is its lines, each a list of words.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ _VALUE = re.compile(r'\{\{ (\w+)(?: \+ "([^"\\]*)")?(?: \| (\w+))? \}\}')
 
 
 def _written(language: str, value: object) -> str:
-    """A value as the file's language writes it. For a shell and for ssh a list is its words, a mapping NAME=VALUE."""
+    """A value as the file's language writes it. For a shell and for ssh a list is its words, a mapping NAME=VALUE.
+
+    For a hostfile a list is its lines.
+    """
     if isinstance(value, Raw):
         return value
     quote = _LANGUAGES[language]
@@ -111,6 +115,8 @@ def _written(language: str, value: object) -> str:
             value = [f"{name}={each}" for name, each in value.items()]
         if isinstance(value, (list, tuple)):
             return " ".join(map(quote, value))
+    if quote is quote_word and isinstance(value, (list, tuple)):
+        return "\n".join(" ".join(map(quote, words)) for words in value)
     return quote(value)
 
 

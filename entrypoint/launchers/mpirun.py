@@ -12,7 +12,7 @@ from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
-from entrypoint.render import render
+from entrypoint.render import quote_sh, render
 from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
 from entrypoint.values import replace
@@ -61,7 +61,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if not topology.is_leader:
         return launch
     nodes = [
-        {"host": node.host if many else "localhost", "slots": report.slots}
+        (node.host if many else "localhost", f"slots={report.slots}")
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
     hostfile, script = _file("hostfile", {"nodes": nodes}), _script(spec, topology, members, "the job's spec", 0o700)
@@ -103,15 +103,21 @@ def _script(
     """run_mpi.sh with this job's values as the defaults of its variables."""
     context = {
         "origin": origin,
-        "given": settings,
+        "given": "\n".join(map(_default, settings)),
         "np": _ranks(spec, members),
         "hostfile": _hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
-        "multi_node": len(topology.nodes) > 1,
+        "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
         "grace": max(1, round(spec.timeouts.grace)),
     }
     return _file("run_mpi.sh", context, mode)
+
+
+def _default(setting: Given) -> str:
+    """The line of run_mpi.sh that gives a setting this value where none of its variables is set."""
+    unset = "".join(f"${{{name}:-}}" for name in setting.names)
+    return f'  if [ -z "{unset}" ]; then export {setting.names[0]}={quote_sh(setting.value)}; fi'
 
 
 def _file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str = "") -> File:

@@ -30,9 +30,10 @@ NODE = """
     from entrypoint.host import keys
     from entrypoint.model import Outcome
     async def end(self):
-        keys.load(self._spec, self._topology)
-        if self._topology.is_leader:
-            import entrypoint.session.rollcall
+        if len(self._topology.nodes) > 1:
+            keys.load(self._spec, self._topology)
+            if self._topology.is_leader:
+                import entrypoint.session.rollcall
         seen.extend(modules())
         return Outcome(0, "seen")
     run.Loop.run = end
@@ -65,7 +66,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run", "--passthrough", "--", "true"),
         (*LOOP, *OWN, "entrypoint.job.worker", CRYPTO, JINJA, YAML, SSH, "subprocess", "inspect", "logging", *NEVER),
     ),
-    "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke")),
+    "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA)),
+    "one rank under mpirun": (
+        ("run", "--launcher", "mpirun", "--", "true"),
+        ("entrypoint.session.rollcall", "entrypoint.deploy", "entrypoint.ranktable", JINJA, YAML, SSH, CRYPTO, *NEVER),
+    ),
     "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
 }
 
@@ -103,5 +108,5 @@ def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
         "entrypoint.job.worker",
         "entrypoint.host.sshd",
     } <= worker
-    assert {"paramiko", "entrypoint.session.rollcall", "jinja2"} <= leader
+    assert {"paramiko", "entrypoint.session.rollcall"} <= leader
     assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == ["ssl", "yaml.loader"]

@@ -71,6 +71,8 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: s
     context = {
         **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
         "session_env": {f"N{number}": word for number, word in enumerate(words)},
+        "nodes": [(text, "slots=1"), ("b", *words)], "given": text, "agent": text, "hostfile": text, "np": 2,
+        "mpi_major": text, "grace": 30,
     }  # fmt: skip
     language = renderer._language(template)
     try:
@@ -85,9 +87,15 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: s
 @pytest.mark.parametrize("template", PLAIN)
 def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(renderer, "_environment")
-    render(template, {**sshd_context(Path("/run")), "supervisor": ["a", "b c"]})
+    mpirun = {"nodes": [], "given": "", "agent": "", "hostfile": "", "np": 1, "mpi_major": "4", "grace": 30}
+    render(template, {**sshd_context(Path("/run")), "supervisor": ["a", "b c"], **mpirun})
     with pytest.raises(NameError):
-        render("mpirun/hostfile.j2", {"nodes": []})  # it has a loop
+        render("ssh/ssh_config.j2", {"peers": []})  # it has a loop
+
+
+@pytest.mark.parametrize("template", ["mpirun/hostfile.j2", "mpirun/run_mpi.sh.j2", "ssh/sshd_config.j2"])
+def test_what_nodes_write_for_themselves_needs_no_jinja(template: str) -> None:
+    assert template in PLAIN
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -125,12 +133,24 @@ def test_yaml_values(value: Any) -> None:
 
 
 def test_what_is_missing_is_an_error() -> None:
-    with pytest.raises(jinja2.UndefinedError, match="nodes"):
+    with pytest.raises(KeyError, match="nodes"):
         render("mpirun/hostfile.j2", {})
-    with pytest.raises(jinja2.UndefinedError, match="slots"):
-        render("mpirun/hostfile.j2", {"nodes": [{"host": "a"}]})
+    with pytest.raises(jinja2.UndefinedError, match="peers"):
+        render("ssh/ssh_config.j2", {"origin": ""})
+    with pytest.raises(jinja2.UndefinedError, match="address"):
+        render("ssh/ssh_config.j2", {"origin": "", "peers": [{"host": "a"}]})
+
+
+def test_a_hostfile_has_one_line_for_each_node() -> None:
+    text = render("mpirun/hostfile.j2", {"nodes": [("a", "slots=1"), ("b", "slots=2")]})
+    assert text.splitlines()[1:] == ["a slots=1", "b slots=2"]
+    with pytest.raises(ConfigError, match="white space"):
+        render("mpirun/hostfile.j2", {"nodes": [("a b", "slots=1")]})
 
 
 def test_values_are_no_templates() -> None:
-    text = render("mpirun/hostfile.j2", {"nodes": [{"host": "{{nodes}}", "slots": 1}]})
+    text = render("mpirun/hostfile.j2", {"nodes": [("{{nodes}}", "slots=1")]})
     assert text.splitlines()[1] == "{{nodes}} slots=1"
+    context = {"origin": "", "run_dir": "", "user": "u", "port": 1, "alive_interval": 1}
+    text = render("ssh/ssh_config.j2", {**context, "peers": [{"host": "{{peers}}", "address": "b", "port": 1}]})
+    assert text.splitlines()[1] == 'Host "{{peers}}"'

@@ -17,7 +17,7 @@ if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
   fi
   # The script this one replaces kept its files in MY_HOME (/home/ma-user); given, a private folder there holds ours.
   if [ -n "${MY_HOME:-}" ]; then export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}; fi
-  # What this script was rendered with; a variable that is set wins.
+  # What this script was rendered with, if anything; a variable that is set wins.
   if [ -z "${ENTRYPOINT_SPEC:-}" ]; then export ENTRYPOINT_SPEC=job.yaml; fi
   exec entrypoint run --launcher mpirun -- "$@"
 fi
@@ -72,8 +72,15 @@ read -r -d '' -a mca_args <<<"$OPENMPI_MCA_ARGS" || true
 read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 
 line=(mpirun -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
-# One node needs no ssh, not even the program.
-line+=("$daemon" plm ^"${remote_shell#plm_}")
+agent=''
+if [ -n "$agent" ]; then
+  # A user without a name has no shell that mpirun could know, and it asks for one.
+  export SHELL=${SHELL:-/bin/sh}
+  line+=("$daemon" "${remote_shell}_agent" "$agent")
+else
+  # One node needs no ssh, not even the program.
+  line+=("$daemon" plm ^"${remote_shell#plm_}")
+fi
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
 # mpirun must not kill ranks before the grace is over; the entrypoint ends mpirun as soon as every rank is gone.
