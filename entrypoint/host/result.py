@@ -85,16 +85,15 @@ class Result:
 
     def _replace(self, path: Path, text: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        import tempfile  # slow to import, and not needed before the end
-
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        # Nobody can guess the name and put a file there, as others might in /tmp. The import of `tempfile` is slow.
+        new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
         try:
-            with open(handle, "wb") as file:
-                os.fchmod(handle, 0o644)
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), 0o644)
                 file.write(text)
-            os.replace(name, path)
+            new.replace(path)
         except OSError:
-            os.unlink(name)
+            new.unlink(missing_ok=True)
             raise
 
 
