@@ -96,16 +96,16 @@ def image() -> None:
 
 
 def _run(args: argparse.Namespace, say: Speaker) -> int:
-    from entrypoint.host import health, process
+    from entrypoint.host import process
     from entrypoint.host.result import recorded
     from entrypoint.host.signals import Signals, Stopped
 
-    process.show(health.WAITING)
+    process.show(process.WAITING)
     try:
         with recorded(say) as result:
             signals = Signals(say)
             signals.watch()  # before anything slow
-            from entrypoint.host.facts import read, with_mpi
+            from entrypoint.host.facts import of_job, read
             from entrypoint.plan import locate, settle
 
             spec, facts = _spec(args, say)[0], read()
@@ -123,7 +123,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
                 say.name = topology.this.label
             if spec.prefix == "job":
                 say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
-            facts = with_mpi(facts)
+            facts = of_job(facts)
             outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
     except Stopped as stop:
         outcome = stop.outcome
@@ -248,7 +248,7 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
     from entrypoint.host import facts
 
-    return _spec(args, say)[0], facts.with_mpi(facts.read())
+    return _spec(args, say)[0], facts.of_job(facts.read())
 
 
 def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:

@@ -5,16 +5,21 @@ One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for co
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from entrypoint.model import Interface, NodeReport
+
+if TYPE_CHECKING:
+    import ipaddress
 
 ANY = "^lo,docker"  # NCCL's own choice, in its words
 
 
 def ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The IP address that a text is; None where it is none."""
+    import ipaddress  # a program alone asks for no address
+
     try:
         return ipaddress.ip_address(text)
     except ValueError:

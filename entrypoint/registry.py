@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+from os import listdir
 from types import ModuleType
 
 from entrypoint.errors import ConfigError
@@ -13,8 +13,8 @@ from entrypoint.model import Access, Facts
 def names(kind: str) -> list[str]:
     """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
     folders = importlib.import_module(f"entrypoint.{kind}").__path__
-    files = {file for folder in folders for file in Path(folder).iterdir() if file.suffix == ".py"}
-    return sorted(file.stem for file in files if not file.name.startswith("_"))
+    files = {file for folder in folders for file in listdir(folder)}
+    return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))
 
 
 def also(kind: str) -> dict[str, str]:

@@ -7,12 +7,11 @@ hostfile it is its lines, each a list of words.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
+from os.path import dirname, isdir, realpath
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
@@ -21,9 +20,9 @@ from entrypoint.errors import ConfigError
 if TYPE_CHECKING:
     import jinja2
 
-_HERE = Path(__file__).resolve().parent
+_HERE = dirname(realpath(__file__))
 # In a wheel the templates lie inside the package, in a checkout beside it.
-TEMPLATES = next(folder for folder in (_HERE / "templates", _HERE.parent / "templates") if folder.is_dir())
+TEMPLATES = next(filter(isdir, (f"{_HERE}/templates", f"{dirname(_HERE)}/templates")))
 
 
 class Raw(str):
@@ -61,6 +60,8 @@ def quote_word(value: object) -> str:
 
 def quote_yaml(value: object) -> str:
     """One YAML scalar, list or mapping, as JSON but for characters beyond 16 bits: YAML has no pairs of surrogates."""
+
+    import json  # no file that a node writes for itself is YAML
 
     def joined(found: re.Match[str]) -> str:
         high, low = found.groups()
@@ -160,7 +161,9 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
     Raises ConfigError when a value cannot be written in the file's language.
     """
-    language, text = _language(template), (TEMPLATES / template).read_text(encoding="utf-8")
+    language = _language(template)
+    with open(f"{TEMPLATES}/{template}", encoding="utf-8") as file:
+        text = file.read()
     if holds_only_values(text):
         return _filled(text, language, {"version": __version__, **context})
     return _environment(language).get_template(template).render(context)

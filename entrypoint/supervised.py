@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from os.path import dirname, join, realpath
 
 from entrypoint.model import Topology
 
 OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
-FILE = str(Path(__file__).resolve().parent / "programs" / "supervise.py")
+FILE = join(dirname(realpath(__file__)), "programs", "supervise.py")
 
 
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:

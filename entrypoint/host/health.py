@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from entrypoint.host import proc
+from entrypoint.host.process import STARTED, WAITING
 
-WAITING, STARTED = "entrypoint:wait", "entrypoint:up"  # 15 bytes at most
 _YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set its name yet
 
 

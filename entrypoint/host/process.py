@@ -18,6 +18,8 @@ from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.host import proc
 from entrypoint.model import Outcome
 
+# Names that a boot of ours has for others, for a health check (health.py): 15 bytes at most.
+WAITING, STARTED = "entrypoint:wait", "entrypoint:up"
 _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36  # linux/prctl.h
 
 # Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
@@ -39,7 +41,7 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
 
 
 def show(name: str) -> None:
-    """Give this process a name, which tells a health check (health.py) whether the job has started here."""
+    """Give this process a name, `WAITING` or `STARTED`: it tells whether the job has started here."""
     _prctl(_PR_SET_NAME, name.encode())
 
 

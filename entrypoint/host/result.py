@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
 from entrypoint.host.signals import Stopped
@@ -18,7 +15,7 @@ from entrypoint.host.speaker import Say
 from entrypoint.model import Outcome, Topology
 from entrypoint.secret import scrubbed
 
-TERMINATION_LOG = Path("/dev/termination-log")
+TERMINATION_LOG = "/dev/termination-log"
 _LIMIT = 4096  # bytes that Kubernetes reads
 _STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody stopped it
 _CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
@@ -33,6 +30,8 @@ def classify(outcome: Outcome) -> str:
 
 def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> str:
     """The line, in ASCII, at most 4096 bytes; a reason that is too long is cut, and secrets are hidden."""
+    import json  # not needed before the end
+
     reason = scrubbed(outcome.reason, environ)
     end, keep = "", len(reason)
     while True:
@@ -49,8 +48,8 @@ class Result:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._node, self._job = socket.gethostname(), ""
-        self._file: Path | None = None
+        self._node, self._job = os.uname().nodename, ""
+        self._file = ""  # where it goes, once that is known
 
     def about(self, topology: Topology) -> None:
         """Set whose result it will be, and remove the one of an earlier run.
@@ -58,11 +57,11 @@ class Result:
         Raises ConfigError if another user's file is in its place and cannot be removed: readers would take it for ours.
         """
         self._node, self._job = topology.this.host, topology.job
-        file = Path(f"{topology.run_dir}-result.json")
+        file = f"{topology.run_dir}-result.json"
         with contextlib.suppress(OSError):
-            file.unlink()
+            os.unlink(file)
         with contextlib.suppress(OSError):
-            if (owner := file.lstat().st_uid) != os.geteuid():
+            if (owner := os.lstat(file).st_uid) != os.geteuid():
                 seen = f"{file} is owned by {owner}, we are {os.geteuid()}"
                 do = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
                 raise ConfigError("another user's file is in the place of this job's result", seen, do)
@@ -75,7 +74,7 @@ class Result:
         # Without Kubernetes there is no such file.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as log:
             log.write(text)
-        if self._file is not None:
+        if self._file:
             try:
                 self._replace(self._file, text)
             except OSError as error:
@@ -83,17 +82,19 @@ class Result:
                 self._say(f"the result cannot be written | {self._file}: {error.strerror or error} | {do}")
         return outcome
 
-    def _replace(self, path: Path, text: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def _replace(self, path: str, text: bytes) -> None:
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)
         # Nobody can guess the name and put a file there, as others might in /tmp. The import of `tempfile` is slow.
-        new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+        new = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
         try:
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 os.fchmod(file.fileno(), 0o644)
                 file.write(text)
-            new.replace(path)
+            os.replace(new, path)
         except OSError:
-            new.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.unlink(new)
             raise
 
 

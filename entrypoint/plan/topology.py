@@ -37,7 +37,8 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         Node(rank, host.name, own[rank], host.address, task, next(places[task]), ports[rank], ssh_ports[rank])
         for rank, (host, task) in enumerate(zip(hosts, tasks, strict=True))
     )
-    _check_addresses(nodes, origins["hosts"])
+    if len(nodes) > 1:
+        _check_addresses(nodes, origins["hosts"])
     return Topology(
         job=_job(spec, site, origins),
         nodes=nodes,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-from entrypoint.host import checks, children, health, proc, process
+from entrypoint.host import checks, children, proc, process
 from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.progress import rest
@@ -57,7 +57,7 @@ class Programs:
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
-        process.show(health.WAITING)  # an earlier attempt may have shown that it started
+        process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
         self._memory, self._processes = Memory(), Processes()
@@ -124,7 +124,7 @@ class Programs:
             cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
             self._members = replace(self._members, cards=cards)
             self._prepare()
-        process.show(health.STARTED)
+        process.show(process.STARTED)
         launch = self._plan.launch
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -179,6 +178,8 @@ def _list(path: str, text: str, place: Place, report: Report) -> Item | None:
 
 
 def _json(text: str, place: Place) -> Item:
+    import json  # most starts read none
+
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for name, value in pairs:

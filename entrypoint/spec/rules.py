@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import inf, isfinite
-from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from entrypoint import registry
@@ -128,6 +126,8 @@ def _value(field: FieldInfo, item: Item, report: Report) -> Any:
     elif field.kind == "mapping":
         do = "write it as a mapping"
     elif field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
+        import json
+
         do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
     elif field.kind == "list":
         do = "write it as a list, one entry for each word"
@@ -240,6 +240,8 @@ def _is_address(text: str) -> bool:
 
 def plain_path(text: str) -> str:
     """A path without `/` at its end or twice in a row, and without `/./`, so that names can be put after it."""
+    from pathlib import PurePosixPath  # slow to import, and many a start is given no path
+
     return str(PurePosixPath(re.sub("^//+", "/", text)))
 
 

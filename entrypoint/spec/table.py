@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from math import inf
@@ -136,6 +135,15 @@ def left_out(spec: JobSpec) -> list[str]:
     return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
 
 
+def _text(value: Any) -> str:
+    """A value as a variable carries it."""
+    if isinstance(value, str):
+        return value
+    import json  # most starts write none
+
+    return json.dumps(value)
+
+
 def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
     out: list[Given] = []
     files: set[str] = set()
@@ -152,5 +160,5 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
             if isinstance(value, str) and secret.masked(value) != value:
                 kept.append(field.path)
             elif value != {}:
-                out.append(Given((field.env, *field.aliases), value if isinstance(value, str) else json.dumps(value)))
+                out.append(Given((field.env, *field.aliases), _text(value)))
     return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out), kept

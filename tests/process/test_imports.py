@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER)),
     "a program alone": (
         ("run", "--passthrough", "--", "true"),
-        (*LOOP, *OWN, "entrypoint.job.worker", CRYPTO, JINJA, YAML, SSH, "subprocess", "inspect", "logging", *NEVER),
+        (*LOOP, *OWN, "entrypoint.job.worker", *AWAY, "ipaddress", CRYPTO, JINJA, YAML, SSH, *NEVER),
     ),
     "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA)),
     "one rank under mpirun": (

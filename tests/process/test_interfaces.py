@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from entrypoint.host import facts
+from entrypoint.host import network
 
 
 def test_the_kernel_and_ip_agree() -> None:
@@ -21,4 +21,4 @@ def test_the_kernel_and_ip_agree() -> None:
         for entry in link["addr_info"]
         if "UP" in link["flags"] and "LOOPBACK" not in link["flags"] and entry["scope"] == "global"
     }
-    assert {(each.name, each.address) for each in facts.interfaces()} == expected
+    assert {(each.name, each.address) for each in network.interfaces()} == expected

@@ -61,8 +61,9 @@ def test_a_line_end_is_refused_for_ssh(folder: Path, text: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 # Templates with nothing but values need no Jinja
 
-ALL = [path.relative_to(renderer.TEMPLATES).as_posix() for path in sorted(renderer.TEMPLATES.rglob("*.j2"))]
-PLAIN = [name for name in ALL if renderer.holds_only_values((renderer.TEMPLATES / name).read_text())]
+FOLDER = Path(renderer.TEMPLATES)
+ALL = [path.relative_to(FOLDER).as_posix() for path in sorted(FOLDER.rglob("*.j2"))]
+PLAIN = [name for name in ALL if renderer.holds_only_values((FOLDER / name).read_text())]
 
 
 @pytest.mark.parametrize("template", PLAIN)

@@ -30,6 +30,8 @@ ROOMS = (
 ADAPTERS = ROOMS[3]
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
 OUTSIDE = {"host", "programs", "session", "run.py", "cli.py"}  # who may have effects
+# These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
+OUTSIDE |= {"registry.py", "render.py", "supervised.py"}
 MOST_LINES = 400
 
 Sources = Mapping[str, str]  # path in the package, such as host/keys.py -> its text
