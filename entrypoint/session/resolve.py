@@ -49,7 +49,7 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
     takes long is asked again beside the first: a container that has started meanwhile is found at once.
     """
     with contextlib.suppress(socket.gaierror, UnicodeError):  # an address needs no name server, and no thread
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     # glibc would wait 5 s for each of two answers (resolv.conf(5)); our environment only, programs get the container's.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     begun = time.monotonic()
