@@ -116,6 +116,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
                 meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
                 say(f"{outcome.reason}{meant}; exit {outcome.status}")
                 return outcome.status
+            of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.run import execute
 
             result.about(topology)
@@ -123,7 +124,7 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
                 say.name = topology.this.label
             if spec.prefix == "job":
                 say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
-            facts = of_job(facts)
+            facts = of_this_job()
             outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
     except Stopped as stop:
         outcome = stop.outcome
@@ -248,7 +249,7 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
 def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
     from entrypoint.host import facts
 
-    return _spec(args, say)[0], facts.of_job(facts.read())
+    return _spec(args, say)[0], facts.of_job(facts.read())()
 
 
 def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:

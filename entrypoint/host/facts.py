@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from collections.abc import Callable
 
 from entrypoint.host.proc import python_set_locale
 from entrypoint.host.process import which
@@ -45,14 +46,18 @@ def read() -> Facts:
     )
 
 
-def of_job(facts: Facts) -> Facts:
-    """The facts, and what a program alone does without, since it takes 15 ms: the network, and what mpirun says."""
+def of_job(facts: Facts) -> Callable[[], Facts]:
+    """Look at what a program alone does without, since it takes 15 ms: the network, and what mpirun says of itself.
+
+    Returns a function that gives the facts with it, once mpirun has answered: there is time for something else.
+    """
     from entrypoint.host import network, openmpi
 
-    facts = replace(facts, interfaces=network.interfaces())
-    if not (mpirun := facts.programs.get("mpirun")):
-        return facts
-    return replace(facts, mpi=openmpi.version(mpirun), mpi_params=openmpi.params(mpirun, facts.home))
+    mpirun = facts.programs.get("mpirun")
+    version = openmpi.version(mpirun) if mpirun else lambda: ""
+    params = openmpi.params(mpirun, facts.home) if mpirun else ()
+    interfaces = network.interfaces()
+    return lambda: replace(facts, interfaces=interfaces, mpi=version(), mpi_params=params)
 
 
 def environment() -> dict[str, str]:

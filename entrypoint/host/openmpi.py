@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,13 +21,27 @@ def params(mpirun: str, home: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def version(mpirun: str) -> str:
-    """Such as "4.1.4"; "" where mpirun is not Open MPI's, or does not answer."""
+def version(mpirun: str) -> Callable[[], str]:
+    """Ask mpirun, which takes 10 ms for its answer. The function that is returned waits for it.
+
+    It is such as "4.1.4"; "" where mpirun is not Open MPI's, or does not answer.
+    """
+    nothing = subprocess.DEVNULL
     try:
-        answer = subprocess.run(
-            [mpirun, "--version"], capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = re.search(r"\(Open MPI\) (\d+\.\d+\.\d+)", answer)
-    return found.group(1) if found else ""
+        asked = subprocess.Popen(
+            [mpirun, "--version"], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, text=True
+        )
+    except OSError:
+        return lambda: ""
+
+    def answer() -> str:
+        try:
+            text, _ = asked.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            asked.kill()  # where it has not ended; a signal may have stopped our wait
+        found = re.search(r"\(Open MPI\) (\d+\.\d+\.\d+)", text)
+        return found.group(1) if found else ""
+
+    return answer
