@@ -42,6 +42,7 @@ class Peer(paramiko.ServerInterface):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
+        self.kept: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -53,7 +54,7 @@ class Peer(paramiko.ServerInterface):
             self.callers += 1
             if self.at("banner"):
                 threading.Thread(target=self.thaw.wait, args=(60,), daemon=True).start()
-                self.kept = connection
+                self.kept.append(connection)
                 continue
             transport = paramiko.Transport(connection)
             transport.add_server_key(self.key)
@@ -98,6 +99,8 @@ class Peer(paramiko.ServerInterface):
     def close(self) -> None:
         self.thaw.set()
         self.listener.close()
+        for connection in self.kept:
+            connection.close()
         for transport in self.transports:
             transport.close()
 
