@@ -273,7 +273,7 @@ class Loop:
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
-        await self._endpoint.open(self._run_dir)
+        self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"
         self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
         self._background(self._sshd.watch(self._on_sshd_died))

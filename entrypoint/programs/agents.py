@@ -5,15 +5,14 @@ An agent leaves the daemon's command in a file, writes its host's name into one 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
 
 from entrypoint.host.files import RunDir
+from entrypoint.host.pipes import Lines
 
 ALL = "agents"  # the pipe with the hosts' names
-_LINE = 65536  # bytes read at a time; a host's name is shorter than what a pipe takes in one piece
 
 
 class Agents:
@@ -24,24 +23,17 @@ class Agents:
 
     def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
         self._run_dir, self._hosts, self._wanted = run_dir, hosts, wanted
-        self._buffer = b""
         # Open from the start, so that an agent never waits for us to open one, and notices our end.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
-        self._asks = run_dir.pipe(ALL)
-        asyncio.get_running_loop().add_reader(self._asks, self._read)
+        self._asks = Lines(run_dir, ALL, self._asked)
 
-    def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._buffer += os.read(self._asks, _LINE)
-        *lines, self._buffer = self._buffer.split(b"\n")
-        for line in lines:
-            rank = self._hosts.get(line.decode(errors="replace"))
-            if rank is not None:
-                command = ""
-                with contextlib.suppress(OSError):
-                    file = self._run_dir.path / f"agent.{line.decode()}.command"
-                    command = file.read_text(errors="surrogateescape")
-                self._wanted(rank, command)
+    def _asked(self, host: str) -> None:
+        rank = self._hosts.get(host)
+        if rank is not None:
+            command = ""
+            with contextlib.suppress(OSError):
+                command = (self._run_dir.path / f"agent.{host}.command").read_text(errors="surrogateescape")
+            self._wanted(rank, command)
 
     def answer(self, rank: int, status: int) -> None:
         """Have the agent of that node end with this status."""
@@ -50,6 +42,6 @@ class Agents:
 
     def close(self) -> None:
         """Whoever still waits gets no answer."""
-        asyncio.get_running_loop().remove_reader(self._asks)
-        for pipe in (self._asks, *self._replies.values()):
+        self._asks.close()
+        for pipe in self._replies.values():
             os.close(pipe)

@@ -1,20 +1,44 @@
-"""The worker's side of the roll call: a socket in the run directory, where the leader's ssh session arrives."""
+"""The worker's side of the roll call: where the leader's ssh session arrives.
+
+sshd starts `attend` in each session. It writes its process id into a named pipe and waits for its end. The endpoint
+opens the pipes between sshd and it a second time, by /proc, so no process stands between to pass bytes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
-import sys
+import signal
+import stat
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
+from io import FileIO
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.host.files import RunDir, explained
+from entrypoint.host.files import RunDir
+from entrypoint.host.pipes import Lines
 from entrypoint.job import messages
-from entrypoint.session import codec, relay
+from entrypoint.session import codec
+
+_FROM, _TO = 3, 4  # the session's streams in `attend`
+_MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
+_UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
+
+# Opened for both directions, a pipe holds up nobody when the entrypoint is gone; then `read` finds the end at once.
+# The session's own streams move first: a redirection of `echo` or `read` would take their numbers for a moment.
+_ATTEND = """#!/bin/sh
+# Runs in each session of sshd, says so, and stays until the entrypoint ends it. The entrypoint does the talking.
+if [ ! -p /proc/$$/fd/0 ] || [ ! -p {sessions} ] || [ ! -p {end} ]; then
+  echo "no entrypoint at work, or an sshd that gives its sessions no pipes" >&2
+  exit 1
+fi
+exec 3<&0 4>&1 5<>{end} 0<{end} 5>&- 1<>{sessions}
+echo $$
+read -r end
+"""
 
 
 class Endpoint:
@@ -28,69 +52,118 @@ class Endpoint:
         may_replace: Callable[[Any], bool],
     ) -> None:
         self._on_message, self._on_lost, self._may_replace = on_message, on_lost, may_replace
-        self._writer: asyncio.StreamWriter | None = None
-        self._server: asyncio.Server | None = None
+        self._session: _Session | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pipes = contextlib.ExitStack()
 
-    async def open(self, run_dir: RunDir) -> None:
-        """Listen, and write the script that connects a session of sshd with this socket."""
-        socket = run_dir.path / "attend.sock"
-        socket.unlink(missing_ok=True)
-        with explained(socket):
-            self._server = await asyncio.start_unix_server(self._serve, str(socket))
-        # -I -S: nothing of the user's, and nothing that costs time.
-        command = shlex.join([sys.executable, "-I", "-S", str(Path(relay.__file__)), str(socket)])
-        run_dir.write("attend", f"#!/bin/sh\nexec {command}\n", 0o700)
+    def open(self, run_dir: RunDir) -> None:
+        """Listen, and write the script that sshd starts in a session.
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        Raises CantCreateError when the disk is full or read-only.
+        """
+        # Only our copy is open for writing, so that its end is the end of every `attend`.
+        self._pipes.callback(os.close, run_dir.pipe("attend.end"))
+        self._pipes.callback(Lines(run_dir, "attend.sessions", self._announced).close)
+        names = {name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")}
+        run_dir.write("attend", _ATTEND.format_map(names), 0o700)
+
+    def _announced(self, pid: str) -> None:
+        if pid.isdecimal():
+            task = asyncio.get_running_loop().create_task(self._serve(_Session(int(pid))))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, session: _Session) -> None:
         intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
-        why, taken = "its session ended", False
-        # asyncio cancels this when the loop ends; that is no error.
-        with contextlib.suppress(asyncio.CancelledError):
-            try:
-                async for data in _all_data(reader, writer):
-                    for message in intake.feed(data, time.monotonic()):
-                        if not taken and not self._take(writer, message):
-                            writer.write(codec.pack(messages.Busy()))
-                            writer.close()
-                            return
-                        taken = True
-                        if self._writer is writer:
-                            self._on_message(message)
-            except messages.Invalid as error:
-                why = f"it says what no leader does: {error}"
-        if self._writer is writer:
-            self._writer = None
-            self._on_lost(why)
-        writer.close()
+        taken = False
+        try:
+            await session.open()
+            while data := await session.read():
+                for message in intake.feed(data, time.monotonic()):
+                    if not taken and not self._take(session, message):
+                        session.send(codec.pack(messages.Busy()))
+                        return
+                    taken = True
+                    if self._session is session:
+                        self._on_message(message)
+        except messages.Invalid as error:
+            session.why = f"it says what no leader does: {error}"
+        except OSError:  # it was over before we came
+            pass
+        finally:
+            session.close()
+        if self._session is session:
+            self._session = None
+            self._on_lost(session.why)
 
-    def _take(self, writer: asyncio.StreamWriter, first: Any) -> bool:
+    def _take(self, session: _Session, first: Any) -> bool:
         """Whether this session is accepted."""
-        if self._writer is not None:
+        if self._session is not None:
             if not self._may_replace(first):
                 return False
-            self._writer.close()
-        self._writer = writer
+            self._session.close()
+        self._session = session
         return True
 
     def send(self, message: Any) -> None:
         """Send a message to the leader; without a session it is dropped."""
-        if self._writer is not None:
-            with contextlib.suppress(OSError):
-                self._writer.write(codec.pack(message))
+        if self._session is not None:
+            self._session.send(codec.pack(message))
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        if self._server is not None:
-            self._server.close()
+        if self._session is not None:
+            self._session.close()
+        self._pipes.close()
 
 
-async def _all_data(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """All that the leader has sent: after a failed write asyncio would drop what is not read yet."""
-    with writer.get_extra_info("socket").dup() as spare:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                yield data
-        with contextlib.suppress(OSError):
-            while data := spare.recv(65536):
-                yield data
+class _Session:
+    """One ssh session, by the pipes between sshd and the `attend` that it has started."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._pipe = pid, 0
+        self._reader = asyncio.StreamReader()
+        self._source: asyncio.ReadTransport | None = None
+        self._sink: asyncio.WriteTransport | None = None
+        self.why = "its session ended"  # if nothing else ends it
+
+    async def open(self) -> None:
+        """Open both pipes. Raises OSError when the process, or sshd's end of a pipe, is gone."""
+        loop = asyncio.get_running_loop()
+        source = self._opened(_FROM, os.O_RDONLY)
+        self._pipe = os.fstat(source.fileno()).st_ino
+        self._source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), source)
+        self._sink, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._opened(_TO, os.O_WRONLY))
+
+    def _opened(self, number: int, flags: int) -> FileIO:
+        """A file of our own: it does not block, and the process's still does."""
+        file = FileIO(os.open(f"/proc/{self._pid}/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC), _MODES[flags])
+        if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(f"file {number} of process {self._pid} is no pipe")
+        return file
+
+    async def read(self) -> bytes:
+        """What the leader has sent; nothing when the session is over."""
+        return await self._reader.read(65536)
+
+    def send(self, data: bytes) -> None:
+        """Send it, or keep what sshd does not take now. Too much of that ends the session."""
+        if self._sink is None or self._sink.is_closing():
+            return
+        if self._sink.get_write_buffer_size() + len(data) > _UNSENT:
+            self.why = "it does not read what we say"
+            self._sink.abort()
+            self.close()
+        else:
+            self._sink.write(data)
+
+    def close(self) -> None:
+        """End it; what we have sent still arrives."""
+        for transport in (self._source, self._sink):
+            if transport is not None:
+                transport.close()
+        with contextlib.suppress(OSError):  # it has ended
+            if (
+                os.stat(f"/proc/{self._pid}/fd/{_FROM}").st_ino == self._pipe
+            ):  # it is no other process of the same number
+                os.kill(self._pid, signal.SIGKILL)

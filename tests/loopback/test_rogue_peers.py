@@ -45,7 +45,7 @@ def rogue(job: Cluster, rank: int, program: str, real: bool = False) -> None:
     attend = job.run_dir(rank) / "attend"
     until(lambda: attend.exists() and "listening" in sshd_log(job, rank), 15, "the rogue's sshd")
     if real:
-        text = attend.read_text().replace("exec ", program + "\nexec ")
+        text = attend.read_text().replace("\nexec ", "\n" + program + "\nexec ")
     else:
         (job.folder / "rogue.py").write_text(ANSWERS + program)
         text = f"#!/bin/sh\nexec {sys.executable} -u {job.folder}/rogue.py\n"

@@ -1,41 +1,275 @@
-"""The worker's end of a leader's session, over its real socket."""
+"""The worker's end of a leader's session: the real `attend`, between pipes as sshd makes them."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import tempfile
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from entrypoint.host.files import RunDir
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
 
+HELLO = codec.pack(messages.Start(1))
+SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
+BUSY = codec.pack(messages.Busy())
 
-def test_a_write_that_fails_loses_nothing_that_lies_unread() -> None:
-    heard: list[object] = []
 
-    async def leaves_with_a_result(run_dir: RunDir) -> None:
-        lost, first = asyncio.Event(), asyncio.Event()
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, for a runner that knows functions alone."""
 
-        def on_message(message: object) -> None:
-            heard.append(message)
-            first.set()
+    @functools.wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **named), 30))
 
-        endpoint = Endpoint(on_message, lambda why: lost.set(), lambda first: True)
-        await endpoint.open(run_dir)
-        with socket.socket(socket.AF_UNIX) as leader:
-            leader.connect(str(run_dir.path / "attend.sock"))
-            leader.sendall(codec.pack(messages.Start(1)))
-            await asyncio.wait_for(first.wait(), 5)
-            leader.sendall(codec.pack(messages.Release(0, "", False, False)))
-        endpoint.send(messages.Stopped())  # nobody is there any more, and the result is not read yet
-        await asyncio.wait_for(lost.wait(), 5)
-        endpoint.close()
+    return run
 
-    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
-        run_dir = RunDir(str(Path(folder) / "run"))
-        asyncio.run(leaves_with_a_result(run_dir))
-        run_dir.close()
-    assert heard == [messages.Start(1), messages.Release(0, "", False, False)]
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a run directory"
+
+
+class Node:
+    """A worker that only listens: what it heard, and why sessions were lost."""
+
+    def __init__(self, folder: Path, replace: bool) -> None:
+        self.run_dir = RunDir(str(folder))
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.lost: asyncio.Queue[str] = asyncio.Queue()
+        self.endpoint = Endpoint(self.heard.put_nowait, self.lost.put_nowait, lambda first: replace)
+        self.endpoint.open(self.run_dir)
+
+
+@contextlib.asynccontextmanager
+async def node(folder: Path, replace: bool = False) -> AsyncIterator[Node]:
+    made = Node(folder, replace)
+    try:
+        yield made
+    finally:
+        made.endpoint.close()
+        made.run_dir.close()
+    assert not folder.exists(), "something was left behind"
+
+
+class Leader:
+    """An sshd with a leader behind it: `attend` and the other ends of its pipes."""
+
+    def __init__(self, folder: Path, shell: str = "sh") -> None:
+        stdin, self.into = os.pipe()
+        self.out, stdout = os.pipe()
+        argv = (*shell.split(), str(folder / "attend"))
+        self.attend = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        self._open = {self.into, self.out}
+        os.close(stdin)
+        os.close(stdout)
+
+    def say(self, data: bytes) -> None:
+        os.write(self.into, data)
+
+    async def hears(self) -> bytes:
+        """One line, or nothing at the end."""
+        line = b""
+        os.set_blocking(self.out, False)
+        while not line.endswith(b"\n"):
+            try:
+                data = os.read(self.out, 65536)
+            except BlockingIOError:
+                await asyncio.sleep(0.005)
+                continue
+            if not data:
+                break
+            line += data
+        return line
+
+    async def ended(self) -> int:
+        while self.attend.poll() is None:
+            await asyncio.sleep(0.005)
+        return int(self.attend.returncode)
+
+    def close(self, *pipes: int) -> None:
+        for pipe in pipes or tuple(self._open):
+            self._open.remove(pipe)
+            os.close(pipe)
+
+    def __enter__(self) -> Leader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        self.attend.kill()
+        self.attend.wait()
+        assert self.attend.stderr
+        self.attend.stderr.close()
+
+
+SHELLS = ("dash", "bash --posix", "busybox sh")
+
+
+@pytest.mark.parametrize("shell", ["sh", *SHELLS])
+@in_loop
+async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(folder: Path, shell: str) -> None:
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"{shell.split()[0]} is not on this machine")
+    async with node(folder) as worker:
+        with Leader(folder, shell) as leader:
+            leader.say(HELLO)
+            assert await worker.heard.get() == messages.Start(1)
+            worker.endpoint.send(messages.Stopped())
+            assert await leader.hears() == codec.pack(messages.Stopped())
+            long = messages.Failed(1, "x" * 500_000, False, False)  # more than a pipe takes at a time
+            worker.endpoint.send(long)
+            assert await leader.hears() == codec.pack(long)
+            leader.close(leader.into)
+            assert await worker.lost.get() == "its session ended"
+            assert await leader.ended() == -signal.SIGKILL
+
+
+@in_loop
+async def test_a_write_that_fails_loses_nothing_that_lies_unread(folder: Path) -> None:
+    async with node(folder) as worker:
+        with Leader(folder) as leader:
+            leader.say(HELLO)
+            assert await worker.heard.get() == messages.Start(1)
+            leader.say(codec.pack(messages.Release(0, "", False, False)))
+            leader.close()
+            worker.endpoint.send(messages.Stopped())  # nobody is there any more, and the result is not read yet
+            assert await worker.lost.get() == "its session ended"
+            assert worker.heard.get_nowait() == messages.Release(0, "", False, False)
+
+
+@in_loop
+async def test_of_eight_leaders_at_once_one_has_it_and_the_others_hear_so(folder: Path) -> None:
+    async with node(folder) as worker:
+        with contextlib.ExitStack() as stack:
+            leaders = [stack.enter_context(Leader(folder)) for _ in range(8)]
+            for leader in leaders:
+                leader.say(HELLO)
+            ends = [asyncio.create_task(leader.hears()) for leader in leaders]
+            while sum(end.done() for end in ends) < 7:
+                await asyncio.wait([end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED)
+            assert [end.result() for end in ends if end.done()] == [BUSY] * 7
+            first = next(leader for leader, end in zip(leaders, ends, strict=True) if not end.done())
+            for leader in leaders:
+                if leader is not first:
+                    assert await leader.ended() == -signal.SIGKILL
+            assert first.attend.poll() is None
+            worker.endpoint.send(messages.Stopped())
+            assert await ends[leaders.index(first)] == codec.pack(messages.Stopped())
+            assert worker.heard.qsize() == 1
+
+
+@in_loop
+async def test_a_leader_that_comes_back_has_the_node_and_its_old_session_ends(folder: Path) -> None:
+    async with node(folder, replace=True) as worker:
+        with Leader(folder) as before, Leader(folder) as after:
+            before.say(HELLO)
+            assert await worker.heard.get() == messages.Start(1)
+            after.say(codec.pack(messages.Start(2)))
+            assert await worker.heard.get() == messages.Start(2)
+            assert await before.ended() == -signal.SIGKILL
+            worker.endpoint.send(messages.Stopped())
+            assert (await before.hears(), await after.hears()) == (b"", codec.pack(messages.Stopped()))
+            assert worker.lost.empty()
+
+
+@in_loop
+async def test_who_reads_nothing_holds_up_nobody_and_is_ended(folder: Path) -> None:
+    async with node(folder) as worker:
+        with Leader(folder) as leader:
+            leader.say(HELLO)
+            await worker.heard.get()
+            for _ in range(20):
+                worker.endpoint.send(messages.Failed(1, "x" * 1_000_000, False, False))
+            assert await worker.lost.get() == "it does not read what we say"
+            assert await leader.ended() == -signal.SIGKILL
+
+
+@in_loop
+async def test_who_says_what_no_leader_does_is_ended(folder: Path) -> None:
+    async with node(folder) as worker:
+        with Leader(folder) as leader:
+            leader.say(HELLO)
+            await worker.heard.get()
+            leader.say(b'{"kind": "nonsense"}\n')
+            assert await worker.lost.get() == "it says what no leader does: no kind of message"
+            assert await leader.ended() == -signal.SIGKILL
+
+
+@in_loop
+async def test_what_is_announced_and_is_not_there_harms_nobody(folder: Path) -> None:
+    """Numbers of no process, of one without pipes, of one that has ended, and words."""
+    async with node(folder) as worker:
+        apart = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            with (folder / "attend.sessions").open("w") as pipe:
+                pipe.write(f"4194305\n{apart.pid}\n-1\n0\n\nwords\n")
+            with Leader(folder) as gone:
+                gone.close()
+                assert await gone.ended() == -signal.SIGKILL
+            with Leader(folder) as leader:
+                leader.say(HELLO)
+                assert await worker.heard.get() == messages.Start(1)
+            assert apart.poll() is None
+        finally:
+            apart.kill()
+            apart.wait()
+
+
+@in_loop
+async def test_the_end_of_the_endpoint_ends_every_session(folder: Path) -> None:
+    async with node(folder) as worker:
+        with Leader(folder) as taken, Leader(folder) as silent:
+            taken.say(HELLO)
+            await worker.heard.get()
+            worker.endpoint.send(messages.Stopped())
+            worker.endpoint.close()
+            assert await taken.hears() == codec.pack(messages.Stopped())
+            assert await taken.ended() in (1, -signal.SIGKILL)
+            assert await silent.ended() == 1
+
+
+LISTENS = """
+import asyncio, sys
+from entrypoint.host.files import RunDir
+from entrypoint.session.endpoint import Endpoint
+async def listen():
+    Endpoint(lambda message: print("heard", flush=True), print, lambda first: False).open(RunDir(sys.argv[1]))
+    print("open", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(listen())
+"""
+
+
+@pytest.mark.parametrize("shell", ["sh", *SHELLS])
+def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(folder: Path, shell: str) -> None:
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"{shell.split()[0]} is not on this machine")
+    listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(folder)], stdout=subprocess.PIPE)
+    assert listens.stdout
+    with listens.stdout as out, Leader(folder, shell) if out.readline() else contextlib.nullcontext() as leader:
+        assert leader
+        leader.say(HELLO)
+        assert out.readline() == b"heard\n"
+        listens.kill()
+        listens.wait()
+        assert leader.attend.wait(5) == 1
+    with Leader(folder, shell) as late:
+        assert late.attend.wait(5) == 1
+    (folder / "attend.sessions").unlink()
+    with Leader(folder, shell) as later:
+        assert later.attend.wait(5) == 1
+        assert later.attend.stderr
+        assert later.attend.stderr.read() == SAID
+    assert not (folder / "attend.sessions").exists()
