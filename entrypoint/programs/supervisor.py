@@ -28,7 +28,7 @@ import os
 import select
 import time
 
-from entrypoint.host.proc import descendants, kill, processes, python_set_locale, script
+from entrypoint.host.proc import descendants, kill, python_set_locale, script, stat
 from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
@@ -297,7 +297,10 @@ def _die(child: int) -> None:
     """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
     mpirun's daemon, since nobody else here could end it."""
     parent = os.getppid()
-    daemon = [pid for pid, name, _ in processes() if pid == parent and name in DAEMONS]
+    try:
+        daemon = [parent] if stat(parent)[0] in DAEMONS else []
+    except OSError:
+        daemon = []  # it has ended
     kill((*daemon, *descendants(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
