@@ -53,6 +53,7 @@ class Programs:
         self._by_ranks = draft.launch.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
+        self._ranks_started = 0  # by mpirun's daemon
         self._failed_ranks: dict[int, End] = {}  # of programs' ranks, until the same rank starts again
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
@@ -179,6 +180,7 @@ class Programs:
             if event == "end" and number in self._running:
                 self._ended(number, value)
         elif event == "start":
+            self._ranks_started += 1
             self._tell(messages.RankStart(number, value))
             if self._stopping is not None:  # mpirun is not told to stop: a rank may start later than that
                 process.kill_group(value, signal.SIGTERM)
@@ -216,9 +218,13 @@ class Programs:
         self._tell(messages.Daemon(name, status, self._why(status)))
 
     async def _watch_limit(self) -> None:
-        """While ranks start: if the kernel refuses a process, it may be a rank, and nobody else would report it."""
+        """While ranks start: if the kernel refuses a process, it may be a rank, and nobody else would report it.
+
+        A node that mpirun gives fewer ranks than it has slots watches for as long as ranks may take to start.
+        """
+        slots = self._members.reports[self._draft.topology.me].slots
         processes, ends = Processes(), time.monotonic() + self._spec.timeouts.launch
-        while self._stopping is None and time.monotonic() < ends:
+        while self._stopping is None and self._ranks_started < slots and time.monotonic() < ends:
             await rest(_LOOK)
             if reason := processes.refused():
                 self._say(f"warning: {reason}")

@@ -226,3 +226,26 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
         assert "two nodes believe to be the first | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()
         assert other in job.err(rank), job.both()
+
+
+# -- what a node costs while training runs
+
+
+@pytest.mark.parametrize(("heartbeat", "least", "most"), [("100", 0, 3), ("1", 10, 1000)])
+def test_a_waiting_node_wakes_for_heartbeats_alone(cluster: Make, heartbeat: str, least: int, most: int) -> None:
+    """As the kernel counts how often it slept; control: a heartbeat of a second."""
+    job = cluster(2, slots=1)
+    job.start_all("sh", "-c", "touch up.$RANK; exec sleep 60", env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": heartbeat})
+    until(lambda: all((job.folder / f"up.{rank}").exists() for rank in (0, 1)), 30, "all up")
+    passed(1.5)  # what the start has left to do
+
+    def slept(rank: int) -> int:
+        text = Path(f"/proc/{job.processes[rank].pid}/status").read_text()
+        return int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[0])
+
+    before = slept(0), slept(1)
+    passed(3)
+    woken = [slept(rank) - before[rank] for rank in (0, 1)]
+    assert all(least <= each <= most for each in woken), woken
+    job.signal(0, signal.SIGTERM)
+    job.ends()
