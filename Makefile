@@ -63,9 +63,13 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/how-to/images.md
 	@scripts/wheel
 
-.PHONY: bench-boot
-bench-boot:  ## time the boot against bare mpirun at 8 containers; prints raw numbers
-	@scripts/build-image gpu && scripts/bench_boot.py
+.PHONY: bench
+bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
+	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
+
+.PHONY: bench-check
+bench-check:  ## some minutes of it: fails if a ratio is over 1.3 times the one of docs/performance.json
+	@scripts/build-image mpi && scripts/bench/run --check $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it

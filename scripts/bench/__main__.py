@@ -1,0 +1,192 @@
+"""Runs rows of the benchmarks, keeps their raw numbers, and writes the page from them.
+
+    python -m scripts.bench [ROW ...] [--runs N] [--quick] [--keep]     without ROW: all
+    python -m scripts.bench --check                                     ratios beside the committed ones
+    python -m scripts.bench --write                                     the page and the plots anew, nothing measured
+
+A run that fails stays in the numbers, and its row fails its goals. Every wait has a limit; containers, networks and
+processes are removed at the end, after Ctrl-C too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .engine import Engine
+from .figures import MARGIN, by_name, figure, packed, unpacked, worse
+from .machine import facts, in_use
+from .page import laid, text
+from .plot import lines
+from .rows import ROWS
+from .rows.boot import BARE, OURS, SCRIPT
+from .rows.rollcall import PER
+from .table import FAILURES, IMAGE, MPI_IMAGE, Row, Table, words
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_CALM = 10.0  # per cent of the cores that others may use without a warning
+KEPT, PAGE = DOCS / "performance.json", DOCS / "performance.md"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status: 1 when a ratio is worse than the committed one by more than the margin, or none is compared."""
+    args = _arguments(argv)
+    if args.list:
+        for row in ROWS:
+            print(f"{row.name:<22}{row.runs:>3} runs  {row.about.title}")
+        return 0
+    if args.write:
+        _write()
+        return 0
+    rows = [row for row in ROWS if row.name in args.rows or (not args.rows and (row.quick or not args.check))]
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, _stop)
+    engine, compared, failed = Engine(), 0, 0
+    try:
+        for row in rows:
+            found = _measured(row, engine, args)
+            if args.check:
+                results = _checked(row, found)
+                compared, failed = compared + len(results), failed + sum(results)
+            elif args.keep:
+                _keep(row, found)
+        if args.check and not compared:
+            print("bench-check: nothing was compared: run make bench, and commit docs/performance.json")
+        return 1 if failed or (args.check and not compared) else 0
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave containers behind
+        engine.close()
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="see --list")
+    parser.add_argument("--runs", type=int, default=0, help="of each row, instead of its own number")
+    parser.add_argument("--quick", action="store_true", help="the smallest case of each row alone")
+    parser.add_argument("--keep", action="store_true", help="write docs/performance.json, the page and the plots")
+    parser.add_argument("--check", action="store_true", help="compare with the committed ratios")
+    parser.add_argument("--write", action="store_true", help="write the page and the plots from what is kept")
+    parser.add_argument("--list", action="store_true", help="name the rows")
+    parser.add_argument("--image", default=IMAGE)
+    parser.add_argument("--mpi-image", default=MPI_IMAGE)
+    args = parser.parse_args(argv)
+    unknown = set(args.rows) - {row.name for row in ROWS}
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
+    if args.keep and args.quick:
+        parser.error("a quick run has other cases than the page: leave out --keep or --quick")
+    return args
+
+
+def _stop(signum: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + signum)
+
+
+def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, Any]:
+    """One row's runs, as they are kept."""
+    quick = args.quick or args.check
+    runs = args.runs or (row.quick if args.check else row.runs)
+    table = Table(engine, runs or 1, quick, args.image, args.mpi_image)
+    print(f"{row.name}: {row.about.title}, {table.runs} runs", file=sys.stderr, flush=True)
+    facts(args.image)
+    used = in_use()
+    if used > _CALM:
+        print(f"  warning: others use {used:.0f} % of this machine's cores now", file=sys.stderr, flush=True)
+    try:
+        row.measure(table)
+    except FAILURES as error:  # what the runs need could not be set up
+        table.add("set-up", row.name, "", words(error))
+    found = {
+        "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "machine": dict(facts(args.image)),
+        "in use": round(used, 1),
+        "series": packed(table.series()),
+    }
+    print(f"{row.name}: {found['machine']}, {used:.0f} % in use before")
+    for each in table.series():
+        print(f"  {each.case}, {each.way}, {each.unit or 'count'}: {' '.join(str(run) for run in each.runs)}")
+    data = by_name(table.series())
+    for goal in row.about.goals:
+        if (series := data.get((goal.case, goal.way))) is not None:
+            seen = figure(goal, data)
+            over = f" over {goal.beside}" if goal.beside else ""
+            held = "reached" if seen.held else "NOT reached"
+            print(f"  {goal.case}: {goal.way}{over}: {seen.text}; goal {goal.words(series.unit)}: {held}", flush=True)
+    return found
+
+
+def _checked(row: Row, found: dict[str, Any]) -> list[bool]:
+    """For each ratio that can be compared, whether it is worse than the committed one by more than the margin."""
+    kept = _kept().get(row.name)
+    if kept is None:
+        print(f"bench-check: {row.name}: nothing is committed to compare with")
+        return []
+    now, committed = by_name(unpacked(found["series"])), by_name(unpacked(kept["series"]))
+    bad = []
+    for goal in (*row.about.goals, *row.also):
+        if goal.beside and (goal.case, goal.way) in now and (line := worse(goal, now, committed)):
+            words, failed = line
+            bad.append(failed)
+            print(f"bench-check: {row.name}: {words} (margin {MARGIN:g}): {'FAILED' if failed else 'ok'}", flush=True)
+    return bad
+
+
+def _kept() -> dict[str, Any]:
+    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return kept
+
+
+def _keep(row: Row, found: dict[str, Any]) -> None:
+    """Put a row's numbers in the place of its former ones, and write the page."""
+    kept = {**_kept(), row.name: found}
+    ordered = {each.name: kept[each.name] for each in ROWS if each.name in kept}
+    KEPT.write_text(_json(ordered))
+    _write()
+
+
+def _json(kept: dict[str, Any]) -> str:
+    """One line for each series, so that a change can be read."""
+    rows = []
+    for name, row in kept.items():
+        series = ",\n   ".join(json.dumps(each) for each in row["series"])
+        head = json.dumps({key: value for key, value in row.items() if key != "series"})
+        rows.append(f' {json.dumps(name)}: {head[:-1]}, "series": [\n   {series}]}}')
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def _write() -> None:
+    """The page and the plots, from what is kept."""
+    kept = _kept()
+    PAGE.write_text(laid(PAGE.read_text(), text([row.about for row in ROWS], kept)))
+    boots = {name: points for name in (OURS, BARE, SCRIPT) if (points := _points(kept, "boot", " nodes", name))}
+    named = {f"{name}, whole boot" if name == OURS else name: points for name, points in boots.items()}
+    if named:
+        plot = lines("From the start of the containers to the end of a trivial job", "nodes", "seconds", named)
+        (DOCS / "performance-boot.svg").write_text(plot)
+    calls = {
+        "real nodes": _points(kept, "roll-call", " real workers", PER),
+        "simulated workers": _points(kept, "roll-call-simulated", " simulated workers", PER),
+    }
+    calls = {name: points for name, points in calls.items() if points}
+    if calls:
+        plot = lines("Roll call: the cost of a worker", "workers", "milliseconds for each worker", calls)
+        (DOCS / "performance-rollcall.svg").write_text(plot)
+
+
+def _points(kept: dict[str, Any], row: str, ending: str, way: str) -> dict[float, list[float]]:
+    """The runs of one way over the number that each case begins with."""
+    series = unpacked(kept[row]["series"]) if row in kept else []
+    return {float(each.case.removesuffix(ending)): each.good for each in series if each.way == way and each.good}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

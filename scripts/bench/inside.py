@@ -1,0 +1,164 @@
+"""What runs inside containers: timed commands, programs of jobs, and what counts their output. Standard library only.
+
+python3 inside.py times RUNS        stdin: JSON, name -> argv. Each in turn, RUNS times: seconds and CPU of each
+python3 inside.py banner RUNS ARGV  a worker's CPU until its sshd answers
+python3 inside.py place             a rank: prints its node, then the time of its end
+python3 inside.py lines BYTES       a rank: prints so many bytes of its own letter
+python3 inside.py count             counts what arrives on stdin, by letter
+python3 inside.py reduce LOOPS SIZE a rank: so many all-reduces of SIZE doubles; rank 0 prints the seconds
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BLOCK = 65536
+LINE = 128  # bytes, the line end too
+_UP = 30.0  # seconds a worker may take until its sshd answers
+_NULL = subprocess.DEVNULL
+
+
+def times(runs: int) -> None:
+    """Print for each command a list of (seconds, seconds of CPU, status)."""
+    commands = json.load(sys.stdin)
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in commands}
+    for run in range(-1, runs):  # the first fills caches and does not count
+        for name, argv in commands.items():
+            begun = time.perf_counter()
+            child = subprocess.Popen(argv, stdin=_NULL, stdout=_NULL, stderr=_NULL)
+            _, status, used = os.wait4(child.pid, 0)
+            took = time.perf_counter() - begun
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if run >= 0:
+                found[name].append((took, used.ru_utime + used.ru_stime, child.returncode))
+    print(json.dumps(found))
+
+
+def banner(runs: int, argv: list[str]) -> None:
+    """Print for each run the seconds, and the CPU of all but sshd, from exec until this node's sshd answers."""
+    found = []
+    for run in range(-1, runs):
+        port = 20000 + run
+        own = {"ENTRYPOINT_RUN_DIR": f"/tmp/bench-{port}", "ENTRYPOINT_SSH_PORT": str(port)}
+        begun = time.perf_counter()
+        # stderr goes nowhere, as in a container whose log nobody reads
+        child = subprocess.Popen(argv, env={**os.environ, **own}, stdin=_NULL, stdout=_NULL, stderr=_NULL)
+        up = _answers(port, begun + _UP)
+        took = time.perf_counter() - begun
+        alive = _living(child.pid)
+        # wait4 tells what the process and those children have used that it has waited for: of what runs on, add all
+        # but sshd, which is still running and so is not in it.
+        others = sum(cpu for name, cpu in alive.values() if not name.startswith("sshd"))
+        os.kill(child.pid, signal.SIGKILL)  # which a process that has ended already takes, too, until it is waited for
+        _, _, used = os.wait4(child.pid, 0)
+        child.returncode = -signal.SIGKILL
+        for pid in alive:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if run >= 0:
+            found.append((took, used.ru_utime + used.ru_stime + others, 0 if up else 1))
+    print(json.dumps(found))
+
+
+def _answers(port: int, deadline: float) -> bool:
+    """Whether sshd says its first words before the deadline. A port that is closed costs it nothing."""
+    while time.perf_counter() < deadline:
+        try:
+            with socket.create_connection((socket.gethostname(), port), timeout=5) as connection:
+                return connection.recv(4) == b"SSH-"
+        except OSError:
+            time.sleep(0.002)
+    return False
+
+
+def _living(parent: int) -> dict[int, tuple[str, float]]:
+    """Processes below this one: pid -> name, seconds of CPU so far."""
+    found: dict[int, tuple[str, float]] = {}
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                cpu = int((entry / "schedstat").read_text().split()[0]) / 1e9
+            except OSError:
+                continue
+            parents[int(entry.name)] = (int(rest.split()[1]), name, cpu)
+    level = {parent}
+    while level:
+        level = {pid for pid, (above, _, _) in parents.items() if above in level}
+        found.update({pid: parents[pid][1:] for pid in level})
+    return found
+
+
+def place() -> None:
+    """One line: this rank's node, and the seconds since the epoch at its end."""
+    os.write(1, f"{os.uname().nodename} {time.time():.6f}\n".encode())  # one write: mpirun mixes the lines of two ranks
+
+
+def lines(size: int) -> None:
+    """Lines of one letter, rank 0's is A: so many bytes in all."""
+    letter = bytes([65 + int(os.environ["OMPI_COMM_WORLD_RANK"])])
+    block = (letter * (LINE - 1) + b"\n") * (BLOCK // LINE)
+    while size > 0:
+        size -= os.write(1, block[:size])
+
+
+def count() -> None:
+    """Bytes of each letter, line ends, and the seconds between the first bytes and the last."""
+    letters = [bytes([65 + rank]) for rank in range(4)]
+    counts, ends, first = [0] * 4, 0, 0.0
+    while data := os.read(0, 1 << 20):
+        first = first or time.perf_counter()
+        counts = [have + data.count(letter) for have, letter in zip(counts, letters, strict=True)]
+        ends += data.count(b"\n")
+    seconds = time.perf_counter() - first
+    print(json.dumps({"letters": counts, "line ends": ends, "seconds": seconds}), file=sys.stderr, flush=True)
+
+
+def reduce(loops: int, size: int) -> None:
+    """All ranks add up their numbers, again and again; rank 0 prints the seconds that took."""
+    import numpy
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    mine, total = numpy.full(size, world.Get_rank() + 1.0), numpy.empty(size)
+    for _ in range(10):  # opens the connections
+        world.Allreduce(mine, total)
+    world.Barrier()
+    begun = time.perf_counter()
+    for _ in range(loops):
+        world.Allreduce(mine, total)
+    seconds = time.perf_counter() - begun
+    ranks = world.Get_size()
+    assert total[0] == total[-1] == ranks * (ranks + 1) / 2, total
+    if world.Get_rank() == 0:
+        print(f"seconds {seconds:.6f}", flush=True)
+
+
+def main(what: str, *words: str) -> None:
+    """One of the commands above."""
+    if what == "times":
+        times(int(words[0]))
+    elif what == "banner":
+        banner(int(words[0]), list(words[1:]))
+    elif what == "place":
+        place()
+    elif what == "lines":
+        lines(int(words[0]))
+    elif what == "count":
+        count()
+    else:
+        reduce(int(words[0]), int(words[1]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,11 @@
+"""The rows, in the order of the page."""
+
+from __future__ import annotations
+
+from ..table import Row
+from . import boot, end, idle, output, reduce, rollcall, start, torchrun
+
+ROWS: tuple[Row, ...] = (
+    boot.ROW, torchrun.ROW, boot.BUSY, boot.RANKS, start.ONE_NODE, start.WORKER, start.VERSION, start.HEALTH,
+    idle.WORKER, rollcall.IDLE, end.ROW, rollcall.REAL, rollcall.SIMULATED, rollcall.STARVED, output.ROW, reduce.ROW,
+)  # fmt: skip

@@ -1,0 +1,263 @@
+"""The roll call: of real nodes, of simulated ones, and of so many that some may starve."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..engine import Failed
+from ..figures import Goal, by_name
+from ..machine import cpu_of, peak_of
+from ..nodes import TREE, Nodes, environment, nodes, real
+from ..page import About
+from ..table import Row, Table
+from ..workers import address
+
+OURS, CPU, MEMORY, THREADS, PER = (
+    "roll call",
+    "leader's CPU",
+    "leader's memory, at most",
+    "leader's threads",
+    "per worker",
+)
+_UNITS = {OURS: "s", PER: "ms", CPU: "s", MEMORY: "MB", THREADS: ""}
+_IDLE, _FLOOR = "entrypoint", "paramiko alone"
+
+
+def measure_real(table: Table) -> None:
+    """127 real nodes on loopback addresses, all sshd up; then the leader starts."""
+    workers = 3 if table.quick else 127
+    for _ in range(table.runs):
+        table.take_all(f"{workers} real workers", {**_UNITS, "release": "s"}, _real, workers)
+
+
+def _real(workers: int) -> dict[str, float]:
+    with real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300") as made:
+        for rank in range(1, workers + 1):
+            made.start(rank, "true")
+        made.await_sshd(workers, 240)
+        found = _called(made, workers, 120, "true")
+        begun = time.time()
+        codes = made.ends(60)
+        if set(codes.values()) != {0}:
+            raise Failed(f"exit statuses {sorted(set(codes.values()))}: {made.said()[-200:]}")
+        return {**found, "release": time.time() - begun}
+
+
+def measure_simulated(table: Table) -> None:
+    """More and more simulated workers; then what the most cost over what the fewest did."""
+    sizes = (2, 3) if table.quick else (127, 255, 511, 999)
+    for _ in range(table.runs):
+        for workers in sizes:
+            case = f"{workers} simulated workers"
+            table.take_all(case, {**_UNITS, "release": "s", "logins": ""}, _simulated, workers)
+    data = by_name(table.series())
+    for way in (PER, THREADS):
+        few, many = (data[f"{workers} simulated workers", way] for workers in (sizes[0], sizes[-1]))
+        for one, other in zip(many.runs, few.runs, strict=True):
+            failed = isinstance(one, str) or isinstance(other, str)
+            table.add(f"{sizes[-1]} over {sizes[0]}", way, "", "no number" if failed else float(one) / float(other))
+
+
+def _simulated(workers: int) -> dict[str, float]:
+    with _leader_of(workers) as (made, server):
+        found = _called(made, workers, 120, "sleep", "2")
+        server.send_signal(signal.SIGUSR1)
+        begun = time.time()
+        codes = made.ends(60)
+        released = time.time() - begun
+        if codes != {0: 0}:
+            raise Failed(f"the leader ended with {codes[0]}: {made.said()[-200:]}")
+        server.terminate()
+        counts = json.loads(server.communicate(timeout=20)[0])
+        if counts.get("Hello", 0) < workers or counts.get("Release", 0) < workers:
+            raise Failed(f"not every worker was asked and released: {counts}")
+        return {**found, "release": released, "logins": float(counts["sessions"])}
+
+
+def _called(made: Nodes, workers: int, seconds: float, *command: str) -> dict[str, float]:
+    """Start the leader, whose program notes the time; look at what it costs until then."""
+    mark = Path(made.folder / "begun")
+    begun = time.time()
+    leader = made.start(0, "sh", "-c", f'date +%s.%N >{mark}.new; mv {mark}.new {mark}; exec "$@"', "sh", *command)
+    most, threads, used = 0.0, 0, 0.0
+    deadline = time.monotonic() + seconds
+    while not mark.exists():
+        if leader.poll() is not None:
+            raise Failed(f"the leader ended with {leader.returncode}: {made.said()[-300:]}")
+        if time.monotonic() > deadline:
+            raise Failed(f"no roll call within {seconds:g} s: {made.said()[-300:]}")
+        time.sleep(0.02)
+        memory, alive = peak_of(leader.pid)
+        most, threads, used = max(most, memory), max(threads, alive), max(used, cpu_of(leader.pid))
+    took = float(mark.read_text()) - begun
+    return {OURS: took, PER: took / workers * 1e3, CPU: used, MEMORY: most, THREADS: float(threads)}
+
+
+def measure_starved(table: Table) -> None:
+    """256 real nodes that all start at once on this machine: how many end with 75, or with something else but 0."""
+    count = 4 if table.quick else 256
+    units = {"ended with 75": "nodes", "ended with another failure": "nodes", "seconds in all": "s"}
+    for _ in range(table.runs):
+        table.take_all(f"{count - 1} real workers at once", units, _starved, count)
+
+
+def _starved(count: int) -> dict[str, float]:
+    with real(count, ENTRYPOINT_TIMEOUTS_PEERS="400") as made:
+        begun = time.monotonic()
+        for rank in reversed(range(count)):
+            made.start(rank, "true")
+        codes = list(made.ends(450).values())
+        again = codes.count(75)
+        others = len(codes) - again - codes.count(0)
+        return {
+            "ended with 75": float(again), "ended with another failure": float(others),
+            "seconds in all": time.monotonic() - begun,
+        }  # fmt: skip
+
+
+def measure_idle(table: Table) -> None:
+    """A leader whose 300 workers have nothing to say, beside as many sessions of paramiko alone."""
+    workers, seconds = (3, 3.0) if table.quick else (300, 60.0)
+    case = f"{workers} sessions"
+    for _ in range(table.runs):
+        table.take(case, _FLOOR, "%", _idle_floor, workers, seconds)
+        table.take_all(case, {_IDLE: "%", "threads": "", "memory": "MB"}, _idle, workers, seconds)
+
+
+def _idle(workers: int, seconds: float) -> dict[str, float]:
+    with _leader_of(workers) as (made, _):
+        _called(made, workers, 120, "sleep", "900")
+        leader = made.processes[0].pid
+        used = _used(leader, seconds)
+        memory, threads = peak_of(leader)
+        return {_IDLE: used, "threads": float(threads), "memory": memory}
+
+
+def _idle_floor(workers: int, seconds: float) -> float:
+    with _keys() as keys, _leader_of(1, keys, workers) as (made, _):
+        argv = [sys.executable, "-m", "scripts.bench.floor", str(keys), str(made.port), str(workers)]
+        with _started(argv, 60) as floor:
+            return _used(floor.pid, seconds)
+
+
+def _used(pid: int, seconds: float) -> float:
+    """Per cent of a core over so many seconds, after some for what the start left to do."""
+    time.sleep(min(seconds, 5.0))
+    before, begun = cpu_of(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_of(pid) - before) / (time.monotonic() - begun) * 100
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Simulated workers
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="bk-", dir="/tmp") as name:
+        for key in ("host", "client"):
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{name}/{key}"]
+            subprocess.run(argv, check=True, timeout=20)
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _leader_of(
+    workers: int, keys: Path | None = None, servers: int = 0
+) -> Iterator[tuple[Nodes, subprocess.Popen[str]]]:
+    """A leader that is not started yet, and the process that answers for its workers."""
+    with contextlib.ExitStack() as stack:
+        keys = keys or stack.enter_context(_keys())
+        hosts = ",".join(["leader=127.1.0.1", *(f"w{each}={address(each)}" for each in range(1, workers + 1))])
+        env = {
+            "ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"), "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host"),
+            "ENTRYPOINT_TIMEOUTS_PEERS": "300",
+        }  # fmt: skip
+        made = stack.enter_context(nodes(hosts, **env))
+        argv = [sys.executable, "-m", "scripts.bench.workers", str(keys), str(made.port), str(servers or workers)]
+        yield made, stack.enter_context(_started(argv, 60))
+
+
+@contextlib.contextmanager
+def _started(argv: list[str], seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A process of ours that has said "ready"; ended with the block. Raises Failed."""
+    process = subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE, text=True, cwd=TREE)
+    alarm = threading.Timer(seconds, process.kill)
+    alarm.start()
+    assert process.stdout is not None
+    try:
+        if not process.stdout.readline().startswith("ready"):
+            raise Failed(f"{' '.join(argv[2:3])} did not start within {seconds:g} s")
+        alarm.cancel()
+        yield process
+    finally:
+        alarm.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+_SIMULATED = (
+    "A simulated worker is an address of one process that speaks real ssh (key exchange, host key, signature of the "
+    "login, one session) and answers the roll call's question and pings as a worker does; it has no sshd, no "
+    "process and no name to look up, and its server shares the machine's cores with the leader."
+)
+
+REAL = Row(
+    About(
+        "roll-call", "The roll call of 127 real nodes",
+        "128 real entrypoints of this checkout on this machine, each with its sshd on a loopback address, launcher "
+        "`plain`. The workers are up first: seconds from the leader's start to its program's start. Release: from "
+        "there to the last node's end. The leader's CPU, memory (resident) and threads until its program's start, "
+        "seen every 20 ms.",
+        (Goal("127 real workers", OURS, "", "value", 3.0),),
+    ),
+    measure_real, 3,
+)  # fmt: skip
+SIMULATED = Row(
+    About(
+        "roll-call-simulated", "The roll call of simulated workers",
+        f"As with real nodes. {_SIMULATED} Release: from the workers' word that their programs have ended to the "
+        "leader's end, the rest of its program's 2 s included. \"999 over 127\": a run with 999 workers over the "
+        "run with 127 beside it; a cost is flat up to 1.25, and threads do not depend on the workers up to "
+        "1.1.",
+        (
+            Goal("999 simulated workers", OURS, "", "value", 8.0),
+            Goal("999 simulated workers", MEMORY, "", "value", 100.0),
+            Goal("999 over 127", PER, "", "value", 1.25),
+            Goal("999 over 127", THREADS, "", "value", 1.1),
+        ),
+        "performance-rollcall.svg",
+    ),
+    measure_simulated, 3,
+)  # fmt: skip
+STARVED = Row(
+    About(
+        "starved", "255 real workers at once",
+        "256 real entrypoints start at once on this machine, leader last, and all have to end with 0.",
+        (
+            Goal("255 real workers at once", "ended with 75", "", "each", 0),
+            Goal("255 real workers at once", "ended with another failure", "", "each", 0),
+        ),
+    ),
+    measure_starved, 1,
+)  # fmt: skip
+IDLE = Row(
+    About(
+        "idle-leader", "A leader with 300 sessions",
+        f"Its CPU over 60 s while its program sleeps and the workers answer heartbeats. {_SIMULATED} Beside it, a "
+        "process that holds 300 sessions of paramiko and does nothing else: the floor for as long as each has a "
+        "thread of its own.",
+        (Goal("300 sessions", _IDLE, "", "value", 2.0),),
+    ),
+    measure_idle, 1,
+)  # fmt: skip

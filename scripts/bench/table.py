@@ -1,0 +1,80 @@
+"""What a row is, and where its runs are kept while it goes on. A run that fails is kept as such, with its reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .engine import Engine, Failed
+from .figures import Goal, Run, Series, number
+from .page import About
+
+IMAGE, MPI_IMAGE = "entrypoint-gpu:dev", "entrypoint-mpi:dev"
+FAILURES = (Failed, AssertionError, OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError)
+
+
+def words(error: BaseException) -> str:
+    """Why a run failed, on one line."""
+    return " ".join(str(error).split())[-300:] or type(error).__name__
+
+
+@dataclass
+class Table:
+    """The runs of one row, in the order in which they are made; each is printed at once."""
+
+    engine: Engine
+    runs: int
+    quick: bool = False  # the smallest case alone
+    image: str = IMAGE
+    mpi_image: str = MPI_IMAGE
+    kept: dict[tuple[str, str, str], list[Run]] = field(default_factory=dict)
+
+    def sizes(self, *all_sizes: int) -> tuple[int, ...]:
+        """All of them, or in a quick run the first alone."""
+        return all_sizes[:1] if self.quick else all_sizes
+
+    def add(self, case: str, way: str, unit: str, run: Run) -> None:
+        """Keep what one run gave, to the microsecond where it is seconds."""
+        run = run if isinstance(run, str) else round(run, 6)
+        self.kept.setdefault((case, way, unit), []).append(run)
+        shown = f"FAILED: {run}" if isinstance(run, str) else number(run, unit)
+        print(f"  {case}, {way}: {shown}", file=sys.stderr, flush=True)
+
+    def take(self, case: str, way: str, unit: str, run: Callable[..., float], *given: Any) -> None:
+        """Make one run and keep what it gives."""
+        self.take_all(case, {way: unit}, lambda: {way: run(*given)})
+
+    def take_all(
+        self, case: str, units: Mapping[str, str], run: Callable[..., Mapping[str, float]], *given: Any
+    ) -> None:
+        """Make one run that gives several numbers, each with its way and its unit. If it fails, all have failed."""
+        try:
+            found: Mapping[str, Run] = run(*given)
+        except FAILURES as error:
+            found = dict.fromkeys(units, words(error))
+        for way, unit in units.items():
+            self.add(case, way, unit, found[way])
+
+    def series(self) -> list[Series]:
+        """All runs so far."""
+        return [Series(case, way, unit, tuple(runs)) for (case, way, unit), runs in self.kept.items()]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: what it says of itself, how it is measured, and how often by default."""
+
+    about: About
+    measure: Callable[[Table], None]
+    runs: int
+    quick: int = 0  # runs in `make bench-check`; 0: it has no part in it
+    also: tuple[
+        Goal, ...
+    ] = ()  # ratios that `make bench-check` compares beside those of the goals; their limit is unused
+
+    @property
+    def name(self) -> str:
+        return self.about.name
