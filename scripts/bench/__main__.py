@@ -185,7 +185,8 @@ def _write() -> None:
 def _points(kept: dict[str, Any], row: str, ending: str, way: str) -> dict[float, list[float]]:
     """The runs of one way over the number that each case begins with."""
     series = unpacked(kept[row]["series"]) if row in kept else []
-    return {float(each.case.removesuffix(ending)): each.good for each in series if each.way == way and each.good}
+    named = [each for each in series if each.way == way and each.case.endswith(ending) and each.good]
+    return {float(each.case.removesuffix(ending)): each.good for each in named}
 
 
 if __name__ == "__main__":

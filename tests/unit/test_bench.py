@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.bench import __main__ as bench
 from scripts.bench.figures import (
     MARGIN,
     Figure,
@@ -178,6 +179,17 @@ def test_a_plot_has_its_axes_its_names_and_every_run() -> None:
     # the highest run is inside the picture, the lowest above its bottom line
     heights = [float(each.attrib["cy"]) for each in root.iter(f"{name}circle")]
     assert 40 <= min(heights) <= max(heights) <= 312
+
+
+def test_a_plot_leaves_cases_out_that_are_no_number_of_workers() -> None:
+    """A row also has a case that compares two of them."""
+    series = [
+        {"case": case, "way": "per worker", "unit": "ms", "runs": [runs]}
+        for case, runs in (("127 simulated workers", 4.0), ("999 over 127", 1.1))
+    ]
+    kept = {"roll-call-simulated": {"series": series}}
+    found = bench._points(kept, "roll-call-simulated", " simulated workers", "per worker")
+    assert found == {127.0: [4.0]}
 
 
 def test_the_committed_page_is_that_of_the_committed_numbers() -> None:
