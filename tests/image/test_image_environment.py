@@ -135,6 +135,7 @@ def _xs(found: dict[str, str], slots: int) -> set[str]:
         ("NCCL_SOCKET_FAMILY", "AF_INET", "AF_INET6"),
         ("HCCL_CONNECT_TIMEOUT", "1800", "77"),
         ("OMPI_MCA_btl_vader_single_copy_mechanism", "none", "emulated"),
+        ("OMPI_MCA_odls_base_num_threads", "0", "2"),
     ],
 )
 def test_what_a_user_sets_wins(image: str, name: str, default: str, mine: str) -> None:

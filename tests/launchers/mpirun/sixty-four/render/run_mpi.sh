@@ -94,6 +94,9 @@ line+=("${bind_args[@]}" "${x_args[@]}" "${mca_args[@]}" "${extra_args[@]}")
 
 # Ranks of one container may not read each other's memory unless it was started with SYS_PTRACE: every message would warn.
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
+# From 32 ranks on a node, daemons start them in threads: then they miss the end of some, and sleep a minute or lose output.
+export OMPI_MCA_odls_base_num_threads=${OMPI_MCA_odls_base_num_threads:-0}
+export PRTE_MCA_odls_base_num_threads=${PRTE_MCA_odls_base_num_threads:-0}
 # mpirun makes and removes one session folder a machine, and two that start together may lose theirs. Ranks do not see it.
 export TMPDIR=/tmp/entrypoint-1000-36666
 unset ENTRYPOINT_STAGE
