@@ -1,11 +1,15 @@
-"""What the kernel and a command line tell of processes. Each rank's supervisor imports this: keep it fast."""
+"""What the kernel and a command line tell of processes; becoming one.
+
+Each rank's supervisor imports this: keep it fast.
+"""
 
 from __future__ import annotations
 
 import os
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import NoReturn
 
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
@@ -117,3 +121,22 @@ def script(program: Sequence[str]) -> str:
             if word.strip("-uBEIOPsSqvx") or not word.strip("-"):
                 break  # -m, -c, or an option with a value
     return ""
+
+
+def places(program: str, path: str) -> Iterator[str]:
+    """Where a program with this name can be, by a PATH."""
+    return (os.path.join(folder, program) for folder in ([""] if "/" in program else path.split(":")))
+
+
+def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """As os.execvpe, which imports `warnings`: a millisecond for each rank. Raises OSError."""
+    error: OSError | None = None
+    for place in places(argv[0], env.get("PATH", os.defpath)):
+        try:
+            os.execve(place, tuple(argv), env)
+        except OSError as failed:
+            # One that is there and cannot be executed says more than those that are not there.
+            if error is None or isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                error = failed
+    assert error is not None
+    raise error

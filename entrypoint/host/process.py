@@ -6,7 +6,6 @@ Nothing here needs an event loop, whose import takes longer than all the rest of
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import select
@@ -16,11 +15,11 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
 from entrypoint.host import proc
+from entrypoint.host.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 from entrypoint.model import Outcome
 
 # Names that a boot of ours has for others, for a health check (health.py): 15 bytes at most.
 WAITING, STARTED = "entrypoint:wait", "entrypoint:up"
-_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 4, 15, 36  # linux/prctl.h
 
 # Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -42,7 +41,7 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
 
 def show(name: str) -> None:
     """Give this process a name, `WAITING` or `STARTED`: it tells whether the job has started here."""
-    _prctl(_PR_SET_NAME, name.encode())
+    prctl(NAME, name.encode())
 
 
 def hide_memory() -> None:
@@ -50,16 +49,12 @@ def hide_memory() -> None:
 
     Programs that we start are not affected: they may still write a core.
     """
-    _prctl(_PR_SET_DUMPABLE, 0)
+    prctl(DUMPABLE, 0)
 
 
 def adopt_orphans() -> None:
     """Make daemons below us (such as Open MPI's orted) our children, so that `sweep` finds them (prctl(2))."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: bytes | int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    prctl(CHILD_SUBREAPER, 1)
 
 
 def which(program: str, path: str) -> str | None:
@@ -67,8 +62,7 @@ def which(program: str, path: str) -> str | None:
 
     As shutil's, whose import loads what reads archives.
     """
-    folders = [""] if "/" in program else path.split(":")
-    places = (os.path.join(folder, program) for folder in folders)
+    places = proc.places(program, path)
     return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
 
 
@@ -78,8 +72,7 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | No
         return cannot_start(argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd))
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if which(program, env.get("PATH", os.defpath)) is None:
-        folders = [""] if "/" in argv[0] else env.get("PATH", "").split(":")
-        there = any(os.path.exists(os.path.join(folder, program)) for folder in folders)
+        there = any(map(os.path.exists, proc.places(program, env.get("PATH", ""))))
         return cannot_start(argv, _os_error(errno.EACCES if there else errno.ENOENT, argv[0]))
     return None
 
@@ -114,7 +107,7 @@ def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
         signal.signal(signum, signal.SIG_DFL)
     try:
         os.chdir(cwd)
-        os.execvpe(argv[0], list(argv), dict(env))
+        proc.execute(argv, env)
     except OSError as error:
         return cannot_start(argv, error)
 

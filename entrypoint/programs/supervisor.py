@@ -28,7 +28,8 @@ import os
 import select
 import time
 
-from entrypoint.host.proc import descendants, kill, python_set_locale, script, stat
+from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
+from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat
 from entrypoint.launchers._openmpi import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
@@ -37,7 +38,6 @@ if False:  # only for type checkers: importing it is slow
 
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
 _ENXIO, _EAGAIN = 6, 11  # no reader at a pipe; limit on processes reached
@@ -160,14 +160,11 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: i
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
     if options.get("--linger", "apart") != "apart":
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what the program leaves running stays below this process
+        prctl(CHILD_SUBREAPER, 1)  # what the program leaves running stays below this process
     child = os.fork()
     if child == 0:
-        _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, prctl, mask)
+        _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for signum in (*_IGNORED, _signal.SIGCHLD):
         _signal.signal(signum, _nothing)
@@ -309,10 +306,10 @@ def _die(child: int) -> None:
     os._exit(128 + _KILL)
 
 
-def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[..., int], mask: set[int]) -> None:
+def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -> None:
     status = 126
     try:
-        prctl(_PR_SET_PDEATHSIG, _KILL, 0, 0, 0)  # the program ends if the supervisor is killed
+        prctl(PDEATHSIG, _KILL)  # the program ends if the supervisor is killed
         for fd, pipe in fds.items():
             os.dup2(pipe, fd)
         for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
@@ -324,7 +321,7 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], prctl: Callable[.
             # Python would exit with 2, as for a wrong option.
             kind = 13 if os.path.exists(file) else 2
             raise OSError(kind, os.strerror(kind), file)
-        os.execvp(program[0], program)
+        execute(program, os.environ)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
