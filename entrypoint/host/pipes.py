@@ -9,27 +9,30 @@ from collections.abc import Callable
 
 from entrypoint.host.files import RunDir
 
-_PIECE = 65536  # bytes read at a time; what is shorter than 4096 arrives in one piece (pipe(7))
+PIECE = 65536  # bytes read at a time; what is shorter than 4096 arrives in one piece (pipe(7))
 
 
 class Lines:
-    """Listens at the pipe of this name in the run directory: `heard` gets each line.
+    """Listens at the pipe of this name in the run directory: `ready` is called when there is something to `take`.
+
+    Of a line without an end, only the first `longest` bytes are kept.
 
     Raises CantCreateError when the pipe can't be made.
     """
 
-    def __init__(self, run_dir: RunDir, name: str, heard: Callable[[str], None]) -> None:
-        self._pipe, self._heard = run_dir.pipe(name), heard
-        self._buffer = b""
-        asyncio.get_running_loop().add_reader(self._pipe, self._read)
+    def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int = PIECE) -> None:
+        self._pipe, self._longest = run_dir.pipe(name), longest
+        self._rest = b""
+        asyncio.get_running_loop().add_reader(self._pipe, ready)
 
-    def _read(self) -> None:
+    def take(self) -> list[bytes] | None:
+        """The lines that one read ends, maybe none; None if the pipe is empty."""
+        data = b""
         with contextlib.suppress(BlockingIOError):
-            self._buffer += os.read(self._pipe, _PIECE)
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = rest[-_PIECE:]
-        for line in lines:
-            self._heard(line.decode(errors="replace"))
+            data = os.read(self._pipe, PIECE)
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[: self._longest]
+        return lines if data else None
 
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pipe)

@@ -27,13 +27,14 @@ class Agents:
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
         self._asks = Lines(run_dir, ALL, self._asked)
 
-    def _asked(self, host: str) -> None:
-        rank = self._hosts.get(host)
-        if rank is not None:
-            command = ""
-            with contextlib.suppress(OSError):
-                command = (self._run_dir.path / f"agent.{host}.command").read_text(errors="surrogateescape")
-            self._wanted(rank, command)
+    def _asked(self) -> None:
+        for line in self._asks.take() or ():
+            host = line.decode(errors="replace")
+            if host in self._hosts:
+                command = ""
+                with contextlib.suppress(OSError):
+                    command = (self._run_dir.path / f"agent.{host}.command").read_text(errors="surrogateescape")
+                self._wanted(self._hosts[host], command)
 
     def answer(self, rank: int, status: int) -> None:
         """Have the agent of that node end with this status."""

@@ -8,13 +8,13 @@ the pipe, so each number is checked, and a process counts only if it runs below 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.host import children, proc, process
 from entrypoint.host.files import RunDir
+from entrypoint.host.pipes import Lines
 from entrypoint.values import dataclass
 
 Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
@@ -38,34 +38,24 @@ class Ranks:
 
     def __init__(self, run_dir: RunDir, report: Report, pipe: str = "ranks") -> None:
         self._report = report
-        self._pipe = run_dir.pipe(pipe)
+        self._lines = Lines(run_dir, pipe, self.read, _LINE)  # a supervisor's line is written whole, after a line end
         self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
         self._brief: dict[int, int] = {}  # rank -> pid, of those whose supervisor was gone before we looked
-        self._buffer = b""
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
-        asyncio.get_running_loop().add_reader(self._pipe, self.read)
 
     def read(self) -> None:
         """Read what is in the pipe."""
         for _ in range(_TAKES):  # a supervisor that is gone wrote all of its lines before: they are in the pipe
-            if not self._take():
+            lines = self._lines.take()
+            if lines is None:
                 break
+            for event, rank, value in filter(None, map(_understood, lines)):
+                self._heard(event, rank, value)
         for rank, pid in list(self._brief.items()):
             del self._brief[rank]
             self._report("start", rank, pid)
             self._report("end", rank, 128 + signal.SIGKILL)
-
-    def _take(self) -> bool:
-        data = b""
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._pipe, 65536)
-        self._buffer += data
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = rest[:_LINE]  # a supervisor's line is written whole, after a line end
-        for event, rank, value in filter(None, map(_understood, lines)):
-            self._heard(event, rank, value)
-        return bool(data)
 
     def _heard(self, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
@@ -146,8 +136,7 @@ class Ranks:
     def close(self) -> None:
         for rank in self._ranks.values():
             rank.forget()
-        asyncio.get_running_loop().remove_reader(self._pipe)
-        os.close(self._pipe)
+        self._lines.close()
 
 
 def _understood(line: bytes) -> tuple[str, int, int] | None:

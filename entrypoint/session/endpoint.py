@@ -63,12 +63,13 @@ class Endpoint:
         """
         # Only our copy is open for writing, so that its end is the end of every `attend`.
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
-        self._pipes.callback(Lines(run_dir, "attend.sessions", self._announced).close)
+        self._announced = Lines(run_dir, "attend.sessions", self._begin)
+        self._pipes.callback(self._announced.close)
         names = {name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")}
         run_dir.write("attend", _ATTEND.format_map(names), 0o700)
 
-    def _announced(self, pid: str) -> None:
-        if pid.isdecimal():
+    def _begin(self) -> None:
+        for pid in filter(bytes.isdigit, self._announced.take() or ()):
             task = asyncio.get_running_loop().create_task(self._serve(_Session(int(pid))))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -163,7 +164,6 @@ class _Session:
             if transport is not None:
                 transport.close()
         with contextlib.suppress(OSError):  # it has ended
-            if (
-                os.stat(f"/proc/{self._pid}/fd/{_FROM}").st_ino == self._pipe
-            ):  # it is no other process of the same number
+            # It is no other process of the same number.
+            if os.stat(f"/proc/{self._pid}/fd/{_FROM}").st_ino == self._pipe:
                 os.kill(self._pid, signal.SIGKILL)
