@@ -19,12 +19,17 @@ MAX_BYTES = 64 << 20  # of a file that a setting names
 
 def put(path: Path, data: bytes, mode: int) -> None:
     """Write a file in one step, with its mode from the first byte. A symbolic link in its place is not followed."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)  # whatever the umask took away
-        file.write(data)
-    temporary.replace(path)
+    # Nobody can guess the name and put a file there, as others might in /tmp. The import of `tempfile` is slow.
+    new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask took away
+            file.write(data)
+        new.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
 
 
 def read(path: str, seconds: float = 10.0) -> bytes:

@@ -75,27 +75,18 @@ class Result:
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as log:
             log.write(text)
         if self._file:
+            from pathlib import Path  # a program that we become waits for no import of these
+
+            from entrypoint.host.files import put
+
+            path = Path(self._file)
             try:
-                self._replace(self._file, text)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                put(path, text, 0o644)
             except OSError as error:
                 do = "whatever lies there is not this job's"
                 self._say(f"the result cannot be written | {self._file}: {error.strerror or error} | {do}")
         return outcome
-
-    def _replace(self, path: str, text: bytes) -> None:
-        folder, name = os.path.split(path)
-        os.makedirs(folder, exist_ok=True)
-        # Nobody can guess the name and put a file there, as others might in /tmp. The import of `tempfile` is slow.
-        new = os.path.join(folder, f".{name}.{os.urandom(8).hex()}")
-        try:
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(text)
-            os.replace(new, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(new)
-            raise
 
 
 @contextlib.contextmanager

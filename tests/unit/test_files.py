@@ -83,14 +83,19 @@ def test_a_file_has_its_mode_whatever_the_umask(wanted: int, mask: int, tmp_path
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_secret_is_private_from_its_first_byte(mask: int, tmp_path: Path) -> None:
-    """What a write that failed half-way leaves is what a spy would see while it runs."""
+def test_a_secret_is_private_from_its_first_byte(mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a write that failed half-way would leave is what a spy would see while it runs; nothing of it stays."""
+    halves: list[os.stat_result] = []
+    remove = Path.unlink
     with umask(mask), held(tmp_path / "run") as run_dir:
+        monkeypatch.setattr(Path, "unlink", lambda path: (halves.append(path.lstat()), remove(path)))
         with disk_full(1000), pytest.raises(CantCreateError):
             run_dir.write("secret", b"s" * 2000, 0o600)
-        (half,) = [path for path in run_dir.path.iterdir() if "secret" in path.name]
-        assert 0 < half.stat().st_size < 2000
-        assert mode(half) == 0o600
+        monkeypatch.undo()
+        assert os.listdir(run_dir.path) == ["lock"]
+    (half,) = halves
+    assert 0 < half.st_size < 2000
+    assert stat.S_IMODE(half.st_mode) == 0o600
 
 
 def test_the_pipe_is_private(tmp_path: Path) -> None:
