@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -19,10 +18,13 @@ _EPILOG = f"""{_EXIT_STATUSES}
 Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT. See docs/reference/spec.md."""
 
 
+def _look(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, width=width())
+
+
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
-        look = functools.partial(argparse.RawDescriptionHelpFormatter, width=width())
-        super().__init__(**options, epilog=_EPILOG, formatter_class=look, allow_abbrev=False)
+        super().__init__(**options, epilog=_EPILOG, formatter_class=_look, allow_abbrev=False)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         _, unknown, words = message.partition("unrecognized arguments: ")

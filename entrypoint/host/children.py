@@ -24,12 +24,9 @@ async def start(
     The kernel kills it when this process dies, if setpriv is there. A supervisor (`supervised`) notices our death
     itself, and then ends more than the kernel would. Raises OSError when it is not there or cannot be executed.
     """
-    words = (
-        argv
-        if supervised or not which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath))
-        else (*_DIES_WITH_US, *argv)
-    )
-    return await asyncio.create_subprocess_exec(*words, env=env, cwd=cwd, start_new_session=True, **streams)
+    if not supervised and which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath)):
+        argv = (*_DIES_WITH_US, *argv)
+    return await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, start_new_session=True, **streams)
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
@@ -70,7 +67,7 @@ async def gone(pids: Iterable[int]) -> None:
 
 
 async def end_all(limit: float) -> list[str]:
-    """The same, and wait until the kernel has freed their memory, ports and devices. Returns the processes that are
+    """As sweep(), and wait until the kernel has freed their memory, ports and devices. Returns the processes that are
     left after `limit` seconds, such as `pid 12, state D`."""
     left = sweep()
     wait = asyncio.ensure_future(gone(left))

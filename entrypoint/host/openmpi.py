@@ -35,12 +35,13 @@ def version(mpirun: str) -> Callable[[], str]:
         return lambda: ""
 
     def answer() -> str:
-        try:
-            text, _ = asked.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            return ""
-        finally:
-            asked.kill()  # where it has not ended; a signal may have stopped our wait
+        with asked:
+            try:
+                text, _ = asked.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                return ""
+            finally:
+                asked.kill()  # where it has not ended; a signal may have stopped our wait
         found = re.search(r"\(Open MPI\) (\d+\.\d+\.\d+)", text)
         return found.group(1) if found else ""
 

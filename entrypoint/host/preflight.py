@@ -18,7 +18,8 @@ _MIB = 2**20
 _DISK = _MIB  # bytes: our files for a thousand nodes, and a launcher's session files
 # Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between the cards of one machine take more.
 _SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
-# File handles: our own, each peer's session (its socket, and before it a name server's), each rank's pipes.
+# File handles: our own; each peer's session (its socket, before it a name server's) and reply to mpirun's agent; each
+# rank's pipes.
 _OWN, _PEER, _RANK = 64, 2, 8
 _CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
 

@@ -192,25 +192,36 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members
     ]
     if topology.naming:
         files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone", mode=0o600))
-    if spec.ssh.client == "none" or not topology.is_leader:
-        return files
+    if spec.ssh.client == "files" and topology.is_leader:
+        files += _client_files(spec, topology, members)
+    return files
+
+
+def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
+    """What an ssh client needs to log in to the nodes."""
     context = {
         "origin": "the roll call",
         "run_dir": topology.run_dir,
         "user": topology.user,
         "port": spec.ssh.port,
-        "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
+        "alive_interval": _alive_interval(spec),
         "peers": [
             {"host": node.host, "address": report.address, "port": node.ssh_port}
             for node, report in zip(topology.nodes, members.reports, strict=True)
         ],
         "library": topology.naming,
     }
-    for name, template, mode in (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700)):
-        files.append(File(name, render(template, context), template, mode=mode))
-    files.append(File("client_key", "", "this job's keys", mode=0o600, secret=True))
-    files.append(File("known_hosts", "", "this job's keys", mode=0o600))
-    return files
+    templates = (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700))
+    return [
+        *(File(name, render(template, context), template, mode=mode) for name, template, mode in templates),
+        File("client_key", "", "this job's keys", mode=0o600, secret=True),
+        File("known_hosts", "", "this job's keys", mode=0o600),
+    ]
+
+
+def _alive_interval(spec: JobSpec) -> int:
+    """Seconds of silence after which sshd and ssh ask the other side."""
+    return math.ceil(heartbeat.interval(spec.timeouts.heartbeat))
 
 
 def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -> str:
@@ -220,7 +231,7 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "origin": origin,
             "user": topology.user,
             "run_dir": topology.run_dir,
-            "alive_interval": math.ceil(heartbeat.interval(spec.timeouts.heartbeat)),
+            "alive_interval": _alive_interval(spec),
             "host": topology.this.host,
             "port": topology.this.ssh_port,
             "root_login": "prohibit-password" if topology.user == "root" else "no",

@@ -12,7 +12,7 @@ from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
-# A unix socket's path may hold 107 bytes (unix(7)); a launcher may put one here.
+# What mpirun starts may put a unix socket into TMPDIR, which is here; its path may hold 107 bytes (unix(7)).
 _RUN_DIR_BYTES = 90
 
 
