@@ -46,18 +46,18 @@ def exit_code(container: str) -> int:
     return int(inspect(container)["State"]["ExitCode"])
 
 
-def _stamp(text: str) -> float:
+def stamp(text: str) -> float:
     # Nanoseconds, of which Python takes six digits.
     whole, _, fraction = text.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
 
 
 def started_at(container: str) -> float:
-    return _stamp(inspect(container)["State"]["StartedAt"])
+    return stamp(inspect(container)["State"]["StartedAt"])
 
 
 def finished_at(container: str) -> float:
-    return _stamp(inspect(container)["State"]["FinishedAt"])
+    return stamp(inspect(container)["State"]["FinishedAt"])
 
 
 def logs(container: str) -> str:

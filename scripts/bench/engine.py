@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.containers import _stamp, docker
+from tests.containers import docker, stamp
 
 from .machine import Process, process
 
@@ -94,8 +94,8 @@ def states(names: Sequence[str]) -> dict[str, State]:
     found = {}
     for each in json.loads(docker("inspect", *names)):
         state = each["State"]
-        ended = _stamp(state["FinishedAt"]) if not state["FinishedAt"].startswith("0001") else 0.0
-        started = _stamp(state["StartedAt"]) if not state["StartedAt"].startswith("0001") else 0.0
+        ended = stamp(state["FinishedAt"]) if not state["FinishedAt"].startswith("0001") else 0.0
+        started = stamp(state["StartedAt"]) if not state["StartedAt"].startswith("0001") else 0.0
         found[each["Name"].lstrip("/")] = State(state["Running"], state["ExitCode"], started, ended, state["Pid"])
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import subprocess
@@ -9,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,16 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 20) -> Any:
         assert time.monotonic() < deadline, f"waited {timeout:g}s for {what}"
         _never.wait(0.01)
     return value
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, for a runner that knows functions alone."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **named), 30))
+
+    return run
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from entrypoint.host.files import RunDir
 from entrypoint.programs.agents import ALL, Agents
 from entrypoint.render import render
+from tests.process.bench import in_loop
 
 COMMAND = 'PATH=/bin:$PATH ; orted -mca ess "env" -mca orte_hnp_uri "1.0;tcp://10.0.0.1:3" # \'é\''
-
-
-def in_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
-    """A test that is a coroutine, for a runner that knows functions alone."""
-
-    @functools.wraps(test)
-    def run(folder: Path) -> None:
-        asyncio.run(asyncio.wait_for(test(folder), 30))
-
-    return run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "a run directory"
 
 
 @asynccontextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,11 @@ from entrypoint.host.files import RunDir
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
+from tests.process.bench import in_loop
 
 HELLO = codec.pack(messages.Start(1))
 SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
 BUSY = codec.pack(messages.Busy())
-
-
-def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine, for a runner that knows functions alone."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **named), 30))
-
-    return run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "a run directory"
 
 
 class Node:

@@ -163,11 +163,8 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_that_freezes_and_is_replaced_is_called_again(
     step: str, named: str, states: list[str], brief: None
 ) -> None:
-    peer = Peer(step)
-    try:
+    with contextlib.closing(Peer(step)) as peer:
         assert call(peer, states).rank == 1
-    finally:
-        peer.close()
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
 
@@ -175,21 +172,15 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
 def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollcall, "_ATTEMPT", 1.0)
     monkeypatch.setattr(rollcall, "_PATIENCE", 2)
-    peer = Peer("answer", freezes=3)
-    try:
+    with contextlib.closing(Peer("answer", freezes=3)) as peer:
         assert call(peer, states).rank == 1
-    finally:
-        peer.close()
     assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
 
 
 def test_silence_in_one_step_ends_an_attempt(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollcall, "_TRY", 0.3)
-    peer = Peer("banner")
-    try:
+    with contextlib.closing(Peer("banner")) as peer:
         assert call(peer, states).rank == 1
-    finally:
-        peer.close()
     assert states == ["sshd at 127.0.0.1 is slow to answer"]
 
 
@@ -213,11 +204,8 @@ def test_frozen_peers_hold_up_nobody(others: int, states: list[str], monkeypatch
 
 def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollcall, "_TRY", 0.3)
-    peer = Peer("login", freezes=3)
-    try:
+    with contextlib.closing(Peer("login", freezes=3)) as peer:
         assert call(peer, states).rank == 1
-    finally:
-        peer.close()
     assert any("Authentication timeout" in state for state in states), states
     assert not any(state.startswith("refused") for state in states), states
 
@@ -254,26 +242,21 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
         return await real(found, seconds)
 
     monkeypatch.setattr(rollcall, "_connect", connect)
-    peer = Peer("")
-    try:
+    with contextlib.closing(Peer("")) as peer:
         assert call(peer, states).rank == 1
-    finally:
-        peer.close()
     assert dead[0].fileno() == -1, "left open"
 
 
 @pytest.mark.parametrize("name", ["b", "a,b", "hash"])
 def test_a_host_key_is_known_by_its_name(name: str, states: list[str], brief: None) -> None:
-    peer, other = Peer(""), new_key()
-    name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
+    other = new_key()
     key = paramiko.Ed25519Key(file_obj=io.StringIO(other)).get_base64()
-    try:
+    name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
+    with contextlib.closing(Peer("")) as peer:
         assert call(peer, states, known=f"a ssh-ed25519 {key}\n{name} ssh-ed25519 {peer.key.get_base64()}\n").rank == 1
         assert states == []
         with pytest.raises(asyncio.TimeoutError):
             call(peer, states, 1.0, known=f"a ssh-ed25519 {peer.key.get_base64()}\n{name} ssh-ed25519 {key}\n")
-    finally:
-        peer.close()
     assert set(states) == {"refused: another host key at 127.0.0.1"}
 
 
@@ -288,12 +271,9 @@ def test_a_host_key_is_known_by_its_name(name: str, states: list[str], brief: No
     ],
 )
 def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: list[str]) -> None:
-    peer = Peer("")
-    good = f"b ssh-ed25519 {peer.key.get_base64()}"
-    try:
+    with contextlib.closing(Peer("")) as peer:
+        good = f"b ssh-ed25519 {peer.key.get_base64()}"
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
         assert str(caught.value) == f"ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
         assert call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank == 1
-    finally:
-        peer.close()
