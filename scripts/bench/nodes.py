@@ -103,5 +103,5 @@ def nodes(hosts: str, **env: str) -> Iterator[Nodes]:
 def real(count: int, **env: str) -> Iterator[Nodes]:
     """So many real nodes, the leader with them."""
     hosts = ",".join(f"node-{rank}={address(rank)}" for rank in range(count))
-    with nodes(hosts, ENTRYPOINT_SECRET=secrets.token_hex(32), **env) as made:
+    with nodes(hosts, **{"ENTRYPOINT_SECRET": secrets.token_hex(32), **env}) as made:
         yield made

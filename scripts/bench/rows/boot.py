@@ -15,8 +15,11 @@ from ..page import About
 from ..table import Row, Table
 
 OURS, BARE, SCRIPT = "entrypoint", "bare mpirun", "shell script"
+FLOOR = "bare mpirun, each rank below an empty Python"
 PROGRAM = ("python3", "/bench/inside.py", "place")
 _LINE = " ".join(PROGRAM)
+# Without threads, as ours, so that no run of it stands still for a minute.
+_BELOW = f"-mca odls_base_num_threads 0 sh -c 'exec \"$@\"' sh python3 -I -S /bench/below.py {_LINE}"
 _PATIENCE = 20.0  # seconds in which the script's workers may end after worker-0
 LOOPS = 8
 
@@ -53,11 +56,12 @@ def measure_ranks(table: Table) -> None:
         for _ in range(table.runs):
             table.take(case, BARE, "s", by_hand, floor, slots, 200)
             table.take(case, OURS, "s", by_toolkit, table, 2, network, slots, 200)
+            table.take(case, FLOOR, "s", by_hand, floor, slots, 200, _BELOW)
 
 
-def by_hand(floor: Bare, slots: int = 1, seconds: float = 120) -> float:
+def by_hand(floor: Bare, slots: int = 1, seconds: float = 120, line: str = _LINE) -> float:
     """Seconds of mpirun."""
-    took, out = floor.run(_LINE, slots, seconds)
+    took, out = floor.run(line, slots, seconds)
     _check(out, floor.nodes, slots)
     return took
 
@@ -139,7 +143,9 @@ BUSY = Row(
 RANKS = Row(
     About(
         "ranks", "Many ranks on a node",
-        "As the boot, with 64 ranks on each of 2 nodes. Each run stands beside a bare one.",
+        "As the boot, with 64 ranks on each of 2 nodes. Each run stands beside a bare one. Below an empty Python: as "
+        "bare but without mpirun's threads, and each rank is started by a shell and a Python that does nothing else: "
+        "the least that a supervisor of each rank costs while it is a Python of its own.",
         (Goal("2 nodes with 64 ranks each", OURS, BARE, "each ratio", 1.2),),
     ),
     measure_ranks, 12,

@@ -11,12 +11,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..engine import Failed
 from ..figures import Goal, by_name
 from ..machine import cpu_of, peak_of
 from ..nodes import TREE, Nodes, environment, nodes, real
+from ..nodes import address as real_address
 from ..page import About
 from ..table import Row, Table
 from ..workers import address
@@ -29,27 +31,48 @@ OURS, CPU, MEMORY, THREADS, PER = (
     "per worker",
 )
 _UNITS = {OURS: "s", PER: "ms", CPU: "s", MEMORY: "MB", THREADS: ""}
-_IDLE, _FLOOR = "entrypoint", "paramiko alone"
+_IDLE, _FLOOR, _LOGINS = "entrypoint", "paramiko alone", "ssh logins alone"
+_AT_ONCE = 16  # more take no less time on a machine of a few cores
 
 
 def measure_real(table: Table) -> None:
     """127 real nodes on loopback addresses, all sshd up; then the leader starts."""
     workers = 3 if table.quick else 127
     for _ in range(table.runs):
-        table.take_all(f"{workers} real workers", {**_UNITS, "release": "s"}, _real, workers)
+        table.take_all(f"{workers} real workers", {_LOGINS: "s", **_UNITS, "release": "s"}, _real, workers)
 
 
 def _real(workers: int) -> dict[str, float]:
-    with real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300") as made:
+    with _keys() as keys, real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)) as made:
         for rank in range(1, workers + 1):
             made.start(rank, "true")
         made.await_sshd(workers, 240)
+        logins = _log_in(made, keys, workers)
         found = _called(made, workers, 120, "true")
         begun = time.time()
         codes = made.ends(60)
         if set(codes.values()) != {0}:
             raise Failed(f"exit statuses {sorted(set(codes.values()))}: {made.said()[-200:]}")
-        return {**found, "release": time.time() - begun}
+        return {_LOGINS: logins, **found, "release": time.time() - begun}
+
+
+def _log_in(made: Nodes, keys: Path, workers: int) -> float:
+    """Seconds until OpenSSH's client has logged in to every worker, and opened a session there; then all are ended."""
+    line = f"-F none -i {keys}/client -p {made.port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+
+    def log_in(rank: int) -> None:
+        master = made.folder / f"login-{rank}"  # which goes to the background once it has a session
+        argv = ["ssh", *line.split(), "-f", "-N", "-M", "-S", str(master), real_address(rank)]
+        subprocess.run(argv, check=True, timeout=60, stdin=subprocess.DEVNULL, capture_output=True)
+
+    begun = time.monotonic()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(log_in, range(1, workers + 1)))
+    took = time.monotonic() - begun
+    for rank in range(1, workers + 1):
+        argv = ["ssh", "-F", "none", "-S", str(made.folder / f"login-{rank}"), "-O", "exit", "x"]
+        subprocess.run(argv, check=True, timeout=20, capture_output=True)
+    return took
 
 
 def measure_simulated(table: Table) -> None:
@@ -170,6 +193,10 @@ def _keys() -> Iterator[Path]:
         yield Path(name)
 
 
+def _given(keys: Path) -> dict[str, str]:
+    return {"ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"), "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host")}
+
+
 @contextlib.contextmanager
 def _leader_of(
     workers: int, keys: Path | None = None, servers: int = 0
@@ -178,11 +205,7 @@ def _leader_of(
     with contextlib.ExitStack() as stack:
         keys = keys or stack.enter_context(_keys())
         hosts = ",".join(["leader=127.1.0.1", *(f"w{each}={address(each)}" for each in range(1, workers + 1))])
-        env = {
-            "ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"), "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host"),
-            "ENTRYPOINT_TIMEOUTS_PEERS": "300",
-        }  # fmt: skip
-        made = stack.enter_context(nodes(hosts, **env))
+        made = stack.enter_context(nodes(hosts, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)))
         argv = [sys.executable, "-m", "scripts.bench.workers", str(keys), str(made.port), str(servers or workers)]
         yield made, stack.enter_context(_started(argv, 60))
 
@@ -217,7 +240,8 @@ REAL = Row(
         "roll-call", "The roll call of 127 real nodes",
         "128 real entrypoints of this checkout on this machine, each with its sshd on a loopback address, launcher "
         "`plain`. The workers are up first: seconds from the leader's start to its program's start. Release: from "
-        "there to the last node's end. The leader's CPU, memory (resident) and threads until its program's start, "
+        "there to the last node's end. Before the leader starts, OpenSSH's client logs in to the same workers, 16 at a "
+        "time, until each connection is open: what the logins alone take. The leader's CPU, memory (resident) and threads until its program's start, "
         "seen every 20 ms.",
         (Goal("127 real workers", OURS, "", "value", 3.0),),
     ),
