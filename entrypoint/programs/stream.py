@@ -12,6 +12,7 @@ import time
 _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+_TURN = 32  # times that a stream reads and writes before others get their turn
 _TOGETHER = 5  # milliseconds to wait for the end of a line: Python, unbuffered, writes a line and its end apart
 _MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
 
@@ -23,7 +24,8 @@ class Stream:
         self, source: int, target: int, label: bytes, tail: bytearray, log: int | None, last_output: str | None
     ) -> None:
         self.source, self._label, self._tail, self._log = source, label, tail, log
-        self._last_output = last_output  # file for the time of the last output
+        # File for the time of the last output, -1 where nobody looks at it.
+        self._last_output = _opened(last_output) if last_output else -1
         self._marks = target  # how many bytes of that file say whether our last line has ended
         self._ended = True  # whether the last output ended its line
         self._rest = b""  # a line that has not ended yet
@@ -36,6 +38,16 @@ class Stream:
     took = 0.0  # when any stream last had output, by time.monotonic()
     spoke = 0.0  # when any stream last noted that in the file, by time.monotonic()
 
+    def pass_on(self) -> None:
+        """Read and write until one of the two has to wait, or it is the turn of others."""
+        for _ in range(_TURN):
+            if self.waiting:
+                self.write()
+            elif not self.open or not self.read():
+                return
+            if self.waiting or self._blocks:
+                return
+
     def read(self) -> int:
         """Take what is there; returns how many bytes."""
         try:
@@ -47,10 +59,10 @@ class Stream:
         self.open = bool(data)
         if data:
             Stream.took = time.monotonic()
-        if data and self._last_output and time.monotonic() - Stream.spoke > 1:
+        if data and self._last_output >= 0 and time.monotonic() - Stream.spoke > 1:
             Stream.spoke = time.monotonic()
             _note(self._last_output, b"%020.3f\n" % time.monotonic(), 0)
-        self._tail += data
+        self._tail += data[-_TAIL:]
         del self._tail[:-_TAIL]
         if self._log is not None:
             write_all(self._log, data)
@@ -66,7 +78,9 @@ class Stream:
     def _take(self) -> bytes:
         """What is there; a line with its end, if that comes at once: else lines of several ranks would mix."""
         data = os.read(self.source, _CHUNK)
-        if data and len(data) < _PIECE and b"\n" not in data:
+        if len(data) >= _PIECE - 1:  # as much as a terminal gives at a time
+            return data + self._more(_CHUNK - len(data))
+        if data and b"\n" not in data:
             more = select.poll()
             more.register(self.source, select.POLLIN)
             try:
@@ -74,6 +88,17 @@ class Stream:
             except OSError:
                 pass  # a terminal that nobody holds any more, as the next read will find
         return data
+
+    def _more(self, room: int) -> bytes:
+        """What is there beyond a first read: for each write, and what surrounds it, there is much to pass on."""
+        pieces = [b""]
+        try:
+            while room > 0 and (piece := os.read(self.source, room)):
+                pieces.append(piece)
+                room -= len(piece)
+        except OSError:
+            pass  # that was all, or nobody holds the terminal any more, as the next read will find
+        return b"".join(pieces)
 
     def _label_lines(self, data: bytes) -> None:
         """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
@@ -112,7 +137,7 @@ class Stream:
     def _note_end(self, ended: bool) -> None:
         """Note whether the last output ended its line, so that our messages start a new one (speaker.py): a byte for
         both streams, then one for stderr."""
-        if self._last_output and not (ended and self._ended):
+        if self._last_output >= 0 and not (ended and self._ended):
             _note(self._last_output, (b"\n" if ended else b".") * self._marks, 21)
         self._ended = ended
 
@@ -139,15 +164,18 @@ def _own(target: int) -> int:
     return -1
 
 
-def _note(file: str, data: bytes, place: int) -> None:
+def _opened(file: str) -> int:
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.pwrite(fd, data, place)
-        finally:
-            os.close(fd)
+        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # nobody looks at it any more, or the disk is full
+        return -1
+
+
+def _note(file: int, data: bytes, place: int) -> None:
+    try:
+        os.pwrite(file, data, place)
+    except OSError:
+        return  # the disk is full
 
 
 def write_all(target: int, data: bytes) -> None:

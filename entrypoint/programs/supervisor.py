@@ -208,22 +208,24 @@ class Supervised:
         poll = select.poll()
         for stream in self._streams:
             if stream.waiting:
-                by_fd[stream.target] = stream.write
+                by_fd[stream.target] = stream.pass_on
                 poll.register(stream.target, select.POLLOUT)
             elif stream.open:
-                by_fd[stream.source] = stream.read
+                by_fd[stream.source] = stream.pass_on
                 poll.register(stream.source, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
         if self._pipe >= 0:
             poll.register(self._pipe, 0)  # errors alone
-        for fd, _ in poll.poll(None if limit is None else max(0, limit - time.monotonic()) * 1000):
+        ready = poll.poll(None if limit is None else max(0, limit - time.monotonic()) * 1000)
+        for fd, _ in ready:
             if fd == self._pipe:
                 _die(self._child if self._status is None else 0)
             elif fd == self._woken:
                 self._let_go |= _signal.SIGURG in os.read(fd, 512)
             else:
                 by_fd[fd]()
-        self._reap()
+        if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
+            self._reap()
 
     def _reap(self) -> None:
         while not self._alone:

@@ -57,11 +57,12 @@ def _real(workers: int) -> dict[str, float]:
 
 
 def _log_in(made: Nodes, keys: Path, workers: int) -> float:
-    """Seconds until OpenSSH's client has logged in to every worker, and opened a session there; then all are ended."""
-    line = f"-F none -i {keys}/client -p {made.port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    """Seconds until OpenSSH's client has logged in to every worker; then its connections are closed."""
+    line = f"-F none -i {keys}/client -p {made.port} -o LogLevel=ERROR"
+    line += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 
     def log_in(rank: int) -> None:
-        master = made.folder / f"login-{rank}"  # which goes to the background once it has a session
+        master = made.folder / f"login-{rank}"  # which goes to the background once it is in
         argv = ["ssh", *line.split(), "-f", "-N", "-M", "-S", str(master), real_address(rank)]
         subprocess.run(argv, check=True, timeout=60, stdin=subprocess.DEVNULL, capture_output=True)
 
@@ -241,7 +242,8 @@ REAL = Row(
         "128 real entrypoints of this checkout on this machine, each with its sshd on a loopback address, launcher "
         "`plain`. The workers are up first: seconds from the leader's start to its program's start. Release: from "
         "there to the last node's end. Before the leader starts, OpenSSH's client logs in to the same workers, 16 at a "
-        "time, until each connection is open: what the logins alone take. The leader's CPU, memory (resident) and threads until its program's start, "
+        "time, until each connection is open: what the logins alone take. "
+        "The leader's CPU, memory (resident) and threads until its program's start, "
         "seen every 20 ms.",
         (Goal("127 real workers", OURS, "", "value", 3.0),),
     ),
