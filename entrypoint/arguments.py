@@ -130,13 +130,18 @@ def _health(commands: _Commands, spec: str | None) -> None:
     _command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
 
 
+def _facts(commands: _Commands, spec: str | None) -> None:
+    text = "print which platforms match this container, the one that is taken, and the variables it reads"
+    _job_arguments(_command(commands, "facts", "[options]", text), spec)
+
+
 def _schema(commands: _Commands, spec: str | None) -> None:
     _command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
 
 
 _COMMANDS = {
     "run": _run, "plan": _plan, "render": _render, "deploy": _deploy, "ranktable": _ranktable, "health": _health,
-    "schema": _schema,
+    "facts": _facts, "schema": _schema,
 }  # fmt: skip
 
 

@@ -231,6 +231,17 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
     return _give(ranktable.WRITERS[args.to](table), args.out, say)
 
 
+def _facts(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.plan import seen
+
+    spec, facts = _given(args, say)
+    found = seen.seen(facts, spec.platform)
+    answer(seen.text(found))
+    if "error" in found:
+        say(f"run would end: {found['error']}; exit {found['status']}")
+    return int(found.get("status", 0))
+
+
 def _schema(args: argparse.Namespace, say: Speaker) -> int:
     import json
 
@@ -242,7 +253,7 @@ def _schema(args: argparse.Namespace, say: Speaker) -> int:
 
 ACTIONS: Mapping[str, Callable[[argparse.Namespace, Speaker], int]] = {
     "run": _run, "plan": _plan, "render": _render, "deploy": _deploy, "ranktable": _ranktable, "health": _health,
-    "schema": _schema,
+    "facts": _facts, "schema": _schema,
 }  # fmt: skip
 
 

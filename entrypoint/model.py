@@ -57,6 +57,7 @@ class Facts:
     python: str = "python3"  # the interpreter we run in
     interfaces: tuple[Interface, ...] = ()
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # path -> content, of those that platforms write
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from types import ModuleType
 from entrypoint.errors import ConfigError
 from entrypoint.model import Access, Facts
 
+Marks = dict[str, tuple[tuple[str, ...], ...]]  # name of an adapter -> variables that are set where it is the one
+
 
 def names(kind: str) -> list[str]:
     """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
@@ -39,18 +41,30 @@ def load(kind: str, name: str) -> ModuleType:
 
 
 def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleType:
-    """The adapter asked for; else the one that matches the facts; else `fallback`.
+    """The adapter asked for; else the first that matches the facts; else `fallback`.
 
-    Raises ConfigError when two match: the message names both and the setting that decides.
+    Raises ConfigError when two of one line match: the message names both and the setting that decides.
     """
     if asked is not None:
         return load(kind, asked)
-    matching = [name for name in names(kind) if name != fallback and load(kind, name).matches(facts)]
-    if len(matching) > 1:
+    first = next(filter(None, matching(kind, facts, fallback)), [fallback])
+    if len(first) > 1:
         setting = kind.rstrip("s")
         raise ConfigError(
             f"more than one {setting} matches this container",
-            ", ".join(matching),
+            ", ".join(first),
             f"set {setting}: in the spec, or ENTRYPOINT_{setting.upper()}",
         )
-    return load(kind, matching[0] if matching else fallback)
+    return load(kind, first[0])
+
+
+def matching(kind: str, facts: Facts, fallback: str) -> list[list[str]]:
+    """The names of all adapters that match the facts, in the lines of the package's MARKS; an earlier line wins."""
+    lines: tuple[Marks, ...] = getattr(importlib.import_module(f"entrypoint.{kind}"), "MARKS", ({},))
+    found = [[name for name, marks in line.items() if _is_marked(marks, facts)] for line in lines]
+    found[0] += [name for name in names(kind) if name != fallback and not any(name in line for line in lines)]
+    return [[name for name in sorted(line) if getattr(load(kind, name), "matches", bool)(facts)] for line in found]
+
+
+def _is_marked(marks: tuple[tuple[str, ...], ...], facts: Facts) -> bool:
+    return any(all(map(facts.env.get, mark)) for mark in marks)

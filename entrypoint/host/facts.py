@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from entrypoint.host.proc import python_set_locale
 from entrypoint.host.process import which
 from entrypoint.model import Facts
 from entrypoint.plan.topology import NAMES
+from entrypoint.platforms import FILES
 from entrypoint.values import replace
 
 # sshd and its friends live where an ordinary user's PATH does not look.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+_LONGEST = 16 << 20  # characters of a platform's file
 _PROGRAMS = ("sshd", "ssh", "mpirun")
 
 
@@ -43,7 +46,17 @@ def read() -> Facts:
         device_files=tuple(sorted(os.listdir("/dev"))),
         programs=programs,
         python=sys.executable,
+        files=dict(_files()),
     )
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    """Path and content of each file that a platform has put into this container."""
+    for path in FILES:
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(path)) if path.endswith("/") else ("",):
+                with contextlib.suppress(OSError), open(path + name, errors="replace") as file:
+                    yield path + name, file.read(_LONGEST)
 
 
 def of_job(facts: Facts) -> Callable[[], Facts]:

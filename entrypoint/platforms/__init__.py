@@ -1,1 +1,37 @@
-"""Who started the containers: Facts -> Site. One module per platform, with `matches(facts)` and `site(facts)`."""
+"""Who started the containers: Facts -> Site. One module per platform, with `site(facts)`.
+
+`MARKS` tells which one it is before any of these modules is loaded, as a start needs one of them. Where that is not
+enough, a module has `matches(facts)` too, which is asked when its marks are there. A module without marks, such as one
+that was added by its user, is asked always, and stands beside those of the first line.
+"""
+
+from __future__ import annotations
+
+# Variables that are all set, and not empty, or others that are. What is in an earlier line runs on what is in a later
+# one, and wins: SkyPilot and dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two
+# of one line are an error.
+MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
+    {
+        "azureml": (("AZUREML_NODE_COUNT",), ("AZUREML_RUN_ID",)),
+        "dstack": (("DSTACK_NODE_RANK",), ("DSTACK_RUN_ID",)),
+        "modelarts": (("MA_JOB_DIR",), ("MA_VJ_NAME",), ("MA_NUM_HOSTS",)),
+        "sagemaker": (("TRAINING_JOB_NAME",), ("SM_HOSTS",)),
+        "skypilot": (("SKYPILOT_NODE_RANK",), ("SKYPILOT_TASK_ID",)),
+        "vertex": (("CLUSTER_SPEC",),),
+        "volcengine": (("MLP_ROLE",),),
+    },
+    {"mpijob": (("K_MPI_JOB_ROLE",),)},
+    {
+        "pytorchjob": (("PET_NNODES",), ("PET_RDZV_ENDPOINT",)),
+        "trainer": (("PET_NODE_RANK",), ("JAX_COORDINATOR_ADDRESS",)),
+    },
+    {"tfjob": (("TF_CONFIG",),)},
+    {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",))},
+    {"slurm": (("SLURM_JOB_ID",),)},
+    {
+        "jobset": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),
+        "kubernetes": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),
+    },
+)
+# Files that a platform puts into its containers. A name that ends with / is a folder of files.
+FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")

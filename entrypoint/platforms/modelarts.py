@@ -15,18 +15,11 @@ from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
 from entrypoint.spec import JOB_NAME, MAX_NODES
 
-# Users cannot set MA_* variables there, so any of these is the platform's own word.
-_MARKS = ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS")
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
 _Listener = tuple[str, int | None]  # host, and port where it is given
 _Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
-
-
-def matches(facts: Facts) -> bool:
-    """Whether one of the platform's own variables is set."""
-    return any(facts.env.get(name) for name in _MARKS)
 
 
 def site(facts: Facts) -> Site:

@@ -25,7 +25,12 @@ def collect(kind: str) -> list[Any]:
 
 def read_facts(folder: Path) -> Facts:
     """The Facts of facts.yaml; what it leaves out is a plain container."""
-    given = yaml.safe_load((folder / "facts.yaml").read_text(encoding="utf-8")) or {}
+    return as_facts(yaml.safe_load((folder / "facts.yaml").read_text(encoding="utf-8")) or {})
+
+
+def as_facts(given: dict[str, Any]) -> Facts:
+    """The Facts with these fields; what is left out is a plain container."""
+    given = dict(given)
     env = given.pop("env", {})
     assert all(isinstance(value, str) for value in env.values()), "quote the values in facts.yaml"
     given["device_files"] = tuple(given.get("device_files", ()))

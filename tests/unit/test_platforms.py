@@ -1,7 +1,8 @@
 """Platforms: each folder tests/platforms/<name>/<case> holds a container's facts and the Site that they are.
 
 expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the fields of the Site,
-all of them but those that have their default, or `error` with its exact text and `status`.
+all of them but those that have their default, or `error` with its exact text and `status`. Instead of both files,
+seen.yaml holds what `entrypoint facts` printed in such a container.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Site
-from tests.unit.cases import chosen, collect, read_expected, read_facts
+from entrypoint.plan.seen import seen
+from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("platforms"))
 def test_case(name: str, folder: Path) -> None:
+    if (folder / "seen.yaml").exists():
+        expected = yaml.safe_load((folder / "seen.yaml").read_text(encoding="utf-8"))
+        assert seen(as_facts(expected["facts"]), expected.get("asked")) == expected
+        return
     facts, expected = read_facts(folder), read_expected(folder)
     assert chosen("platforms", facts, "local") == expected.pop("chosen", name)
     platform = registry.load("platforms", name)

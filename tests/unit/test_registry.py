@@ -49,7 +49,7 @@ def test_names_are_the_folder(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "functions"),
     [
-        ("platforms", ["matches", "site"]),
+        ("platforms", ["site"]),
         ("devices", ["matches", "device"]),
         ("launchers", ["plan"]),
         ("deploy", ["render"]),
