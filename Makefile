@@ -40,6 +40,10 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 test-faults:  ## every fault of docs/reference/faults.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
+.PHONY: test-platforms
+test-platforms:  ## which platform a container is recognised as, and what follows: platform, case, result
+	@scripts/test -m "" --table platforms --every tests/unit/test_platforms.py tests/unit/test_detection.py -q --no-header
+
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/build-image gpu && scripts/build-image ascend

@@ -1,4 +1,4 @@
-"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image or security.
+"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image, platforms or security.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
@@ -111,6 +111,21 @@ def _fault_cells(line: Line) -> tuple[str, ...]:
     return *says, line.containers, bound, " ".join(line.seconds), line.result
 
 
+def _platform(item: pytest.Item) -> Found:
+    """A case folder is a line, and so is every other test of who is recognised; those say what they show."""
+    params = getattr(item, "callspec", None)
+    if item.nodeid.startswith("tests/unit/test_platforms.py") and params and "folder" in params.params:
+        return item.nodeid, (params.params["name"], params.params["folder"].name)
+    if item.nodeid.startswith("tests/unit/test_detection.py"):
+        found = _point("unit", False, item)
+        return found and (found[0], ("several", found[1][0]))
+    return None
+
+
+def _platform_cells(line: Line) -> tuple[str, ...]:
+    return *line.says, line.result
+
+
 def _point(folder: str, by_image: bool, item: pytest.Item) -> Found:
     """A test function is a point; the line says its docstring."""
     if not item.nodeid.startswith(f"tests/{folder}/"):
@@ -149,6 +164,14 @@ TABLES = {
         functools.partial(_point, "image", True),
         _point_cells,
         order=lambda line: line.says,
+    ),
+    "platforms": Table(
+        "platforms",
+        _platform,
+        _platform_cells,
+        ("platform", "case", "result"),
+        order=lambda line: line.says,
+        foot="{good} of {all} cases hold, of {rows} platforms",
     ),
     "security": Table("security: point, seconds, result", functools.partial(_point, "security", False), _point_cells),
 }

@@ -1,0 +1,97 @@
+"""Who is recognised where the variables of several platforms are there at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint import platforms, registry
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts
+
+# A container of each platform, by the least that tells it.
+ALONE = {
+    "azureml": {"AZUREML_NODE_COUNT": "2"},
+    "dstack": {"DSTACK_NODE_RANK": "0"},
+    "modelarts": {"MA_NUM_HOSTS": "2"},
+    "sagemaker": {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"},
+    "skypilot": {"SKYPILOT_NODE_RANK": "0"},
+    "vertex": {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0", "index": 0}}'},
+    "volcengine": {"MLP_ROLE": "worker"},
+    "mpijob": {"K_MPI_JOB_ROLE": "worker"},
+    "trainer": {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "j-node-0-0.j"},
+    "pytorchjob": {"PET_NNODES": "2", "RANK": "0", "MASTER_ADDR": "j-master-0"},
+    "tfjob": {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'},
+    "volcano": {"VC_TASK_INDEX": "0"},
+    "slurm": {"SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"},
+    "kubernetes": {"JOB_COMPLETION_INDEX": "0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+}
+# What is in a later line of MARKS may carry what is in an earlier one.
+ORDER = [
+    ("skypilot", "slurm"), ("skypilot", "kubernetes"), ("dstack", "kubernetes"), ("modelarts", "volcano"),
+    ("azureml", "volcano"), ("sagemaker", "tfjob"), ("vertex", "tfjob"), ("mpijob", "kubernetes"),
+    ("trainer", "kubernetes"), ("pytorchjob", "kubernetes"), ("tfjob", "volcano"), ("volcano", "kubernetes"),
+    ("slurm", "kubernetes"),
+]  # fmt: skip
+
+
+def facts(*names: str, **more: str) -> Facts:
+    env = {name: value for each in names for name, value in ALONE[each].items()} | more
+    return Facts(env=env, hostname="j-0", cwd="/", uid=1000, user="u", home="/home/u")
+
+
+def chosen(given: Facts) -> str:
+    return registry.choose("platforms", None, given, "local").__name__.rpartition(".")[2]
+
+
+def test_every_platform_has_marks_or_is_told_apart() -> None:
+    """Every platform is in the table of marks, but `local`"""
+    marked = [name for line in platforms.MARKS for name in line]
+    assert sorted([*marked, "local"]) == registry.names("platforms")
+    assert len(marked) == len(set(marked))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_alone(name: str) -> None:
+    """A platform alone is recognised"""
+    assert chosen(facts(name)) == name
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_empty_variables(name: str) -> None:
+    """Variables that are empty recognise nobody"""
+    assert chosen(Facts(env=dict.fromkeys(ALONE[name], ""), hostname="h", cwd="/", uid=1, user="u", home="/")) == "local"
+
+
+@pytest.mark.parametrize(("above", "below"), ORDER, ids="-on-".join)
+def test_the_one_above_wins(above: str, below: str) -> None:
+    """A platform wins over the one that carries it"""
+    assert chosen(facts(above, below)) == above
+
+
+@pytest.mark.parametrize(("one", "other"), [("modelarts", "skypilot"), ("dstack", "sagemaker"), ("azureml", "vertex")])
+def test_two_of_one_line(one: str, other: str) -> None:
+    """Two that nobody can tell apart are an error that names both and the setting"""
+    with pytest.raises(ConfigError) as caught:
+        chosen(facts(one, other))
+    said = f"more than one platform matches this container | {one}, {other}"
+    assert str(caught.value) == f"{said} | set platform: in the spec, or ENTRYPOINT_PLATFORM"
+    assert caught.value.status == 78
+    module = registry.choose("platforms", other, facts(one, other), "local")
+    assert module.__name__ == f"entrypoint.platforms.{other}"
+
+
+def test_rank_and_world_size_alone() -> None:
+    """RANK, WORLD_SIZE and MASTER_ADDR alone recognise nobody: they have three meanings"""
+    given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    assert chosen(Facts(env=given, hostname="h", cwd="/", uid=1, user="u", home="/")) == "local"
+
+
+def test_only_the_winner_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start loads the module of one platform"""
+    loaded: list[str] = []
+    real = registry.load
+    monkeypatch.setattr(registry, "load", lambda kind, name: loaded.append(name) or real(kind, name))
+    assert chosen(facts()) == "local"
+    assert loaded == ["local"]
+    assert chosen(facts("modelarts")) == "modelarts"
+    assert set(loaded) == {"local", "modelarts"}
