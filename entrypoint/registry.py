@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from os import listdir
 from types import ModuleType
 
@@ -58,12 +59,18 @@ def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleT
     return load(kind, first[0])
 
 
-def matching(kind: str, facts: Facts, fallback: str) -> list[list[str]]:
-    """The names of all adapters that match the facts, in the lines of the package's MARKS; an earlier line wins."""
+def matching(kind: str, facts: Facts, fallback: str) -> Iterator[list[str]]:
+    """Names of the adapters that match the facts, for each line of the package's MARKS; an earlier line wins.
+
+    An adapter is loaded when its marks are there and its line is asked for.
+    """
     lines: tuple[Marks, ...] = getattr(importlib.import_module(f"entrypoint.{kind}"), "MARKS", ({},))
-    found = [[name for name, marks in line.items() if _is_marked(marks, facts)] for line in lines]
-    found[0] += [name for name in names(kind) if name != fallback and not any(name in line for line in lines)]
-    return [[name for name in sorted(line) if getattr(load(kind, name), "matches", bool)(facts)] for line in found]
+    unmarked = [name for name in names(kind) if name != fallback and not any(name in line for line in lines)]
+    for line in lines:
+        marked = [name for name, marks in line.items() if _is_marked(marks, facts)]
+        found = sorted([*marked, *unmarked])
+        yield [name for name in found if getattr(load(kind, name), "matches", bool)(facts)]
+        unmarked = []
 
 
 def _is_marked(marks: tuple[tuple[str, ...], ...], facts: Facts) -> bool:

@@ -42,7 +42,9 @@ def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
     """
     env = _Read(facts.env)
     watched = replace(facts, env=env)
-    found: dict[str, Any] = {"matches": sum(registry.matching("platforms", watched, "local"), [])}
+    found: dict[str, Any] = {
+        "matches": [name for line in registry.matching("platforms", watched, "local") for name in line]
+    }
     if asked:
         found["asked"] = asked
     try:

@@ -15,7 +15,9 @@ ALONE = {
     "modelarts": {"MA_NUM_HOSTS": "2"},
     "sagemaker": {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"},
     "skypilot": {"SKYPILOT_NODE_RANK": "0"},
-    "vertex": {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0", "index": 0}}'},
+    "vertex": {
+        "CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0", "index": 0}}',
+    },
     "volcengine": {"MLP_ROLE": "worker"},
     "mpijob": {"K_MPI_JOB_ROLE": "worker"},
     "trainer": {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "j-node-0-0.j"},
@@ -59,7 +61,7 @@ def test_alone(name: str) -> None:
 @pytest.mark.parametrize("name", ALONE)
 def test_empty_variables(name: str) -> None:
     """Variables that are empty recognise nobody"""
-    assert chosen(Facts(env=dict.fromkeys(ALONE[name], ""), hostname="h", cwd="/", uid=1, user="u", home="/")) == "local"
+    assert chosen(facts(**dict.fromkeys(ALONE[name], ""))) == "local"
 
 
 @pytest.mark.parametrize(("above", "below"), ORDER, ids="-on-".join)
@@ -82,8 +84,7 @@ def test_two_of_one_line(one: str, other: str) -> None:
 
 def test_rank_and_world_size_alone() -> None:
     """RANK, WORLD_SIZE and MASTER_ADDR alone recognise nobody: they have three meanings"""
-    given = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    assert chosen(Facts(env=given, hostname="h", cwd="/", uid=1, user="u", home="/")) == "local"
+    assert chosen(facts(RANK="1", WORLD_SIZE="2", MASTER_ADDR="a", MASTER_PORT="1")) == "local"
 
 
 def test_only_the_winner_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
