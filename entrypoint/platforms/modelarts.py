@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
-from entrypoint.spec import JOB_NAME, MAX_NODES
+from entrypoint.platforms._numbers import number
+from entrypoint.spec import JOB_NAME
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
@@ -39,7 +40,7 @@ def site(facts: Facts) -> Site:
         unknown.setdefault("hosts", _no_worker(env, len(servers), origins))
     index = _index(env, len(workers), len(servers), origins, unknown)
     # 0 is the documented default of a CPU flavour, not a count of processes.
-    cards = _number(env, "MA_NUM_GPUS") or None
+    cards = number(env, "MA_NUM_GPUS") or None
     origins["slots"] = "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0"
     job = env.get("MA_VJ_NAME") or None
     if job:
@@ -93,7 +94,7 @@ def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[_Listener
         if servers := _listeners(env.get(name, "")):
             origins["tensorflow.ps"] = name
             return servers
-    job, count = env.get("MA_VJ_NAME"), _number(env, "VC_PS_NUM")
+    job, count = env.get("MA_VJ_NAME"), number(env, "VC_PS_NUM")
     if not (job and count):
         return ()
     origins["tensorflow.ps"] = "MA_VJ_NAME"
@@ -145,7 +146,7 @@ def _check_ports(listeners: tuple[_Listener, ...], origins: Mapping[str, str], u
 
 
 def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[str, ...]:
-    count = _number(env, "MA_NUM_HOSTS")
+    count = number(env, "MA_NUM_HOSTS")
     # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
     listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
     if listed and count is not None and len(listed) != count:
@@ -187,7 +188,7 @@ def _index(
         )
         return None
     for name in _INDEX:
-        index = _number(env, name)
+        index = number(env, name)
         if index is None:
             continue
         if servers and workers and index >= (count := servers if serves else workers):
@@ -208,14 +209,3 @@ def _index(
         )
     # Without hosts none: the spec may name many, and they can't all be node 0.
     return 0 if workers + servers == 1 else None
-
-
-def _number(env: Mapping[str, str], name: str) -> int | None:
-    text = env.get(name, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{name} is not a whole number", repr(text[:60]), f"fix {name}")
-    if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
-        raise ConfigError(f"{name} is too large", text[:60], f"set it to {MAX_NODES} at most, the nodes of a job")
-    return int(text)
