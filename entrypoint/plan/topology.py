@@ -73,7 +73,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
         raise ConfigError(*site.unknown["hosts"])
     elif site.hosts:
         origins["hosts"] = _from(site, "hosts")
-        hosts = [HostEntry(name) for name in site.hosts]
+        hosts = _named(site.hosts)
     else:
         origins["hosts"] = Source("default", "this container's host name")
         return [HostEntry(facts.hostname or "localhost")]
@@ -84,7 +84,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
         raise ConfigError(
             f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
             ", ".join(bad),
-            _advice([host.name for host in hosts], bad),
+            _advice(hosts, bad),
         )
     names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
     twice = sorted(name for name, count in names.items() if count > 1)
@@ -93,13 +93,23 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
     return hosts
 
 
-def _advice(hosts: list[str], bad: list[str]) -> str:
+def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
+    """The hosts of a platform. An IPv6 address is no name: hostfiles and ssh write something else after a `:`. Nor is
+    the address that a worker and a parameter server share."""
+    count = Counter(hosts)
+    return [
+        HostEntry(f"node-{rank}", address=host)
+        if (":" in host or count[host] > 1) and "%" not in host and ip(host)
+        else HostEntry(host)
+        for rank, host in enumerate(hosts)
+    ]
+
+
+def _advice(hosts: list[HostEntry], bad: list[str]) -> str:
     """What to do about names that cannot be one, by what is wrong with the first."""
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
-    pairs = ",".join(
-        f"worker-{rank}={host if ':' in host and ip(host) else 'ADDRESS'}" for rank, host in enumerate(hosts[:2])
-    )
+    pairs = ",".join(f"worker-{rank}={host.address or 'ADDRESS'}" for rank, host in enumerate(hosts[:2]))
     more = ",..." if len(hosts) > 2 else ""
     return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{more}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from entrypoint.errors import ConfigError, SpecError
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.plan import topology
 from entrypoint.spec import JobSpec, Override, Source, SshSpec, load
+from tests.unit.cases import collect, read_expected, read_facts
 
 LOCAL = Site("local")
 CPU = Device("cpu", 0, "no accelerator")
@@ -64,6 +66,43 @@ def test_name_and_address() -> None:
         ("worker-2", "node.example"),
         ("worker-3", None),
     ]
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_addresses_of_a_platform(rank: int) -> None:
+    """An IPv6 address gets a name, the same one on all nodes; an IPv4 address is one."""
+    made = build(site=Site("p", hosts=("fd00::1", "10.0.0.2", "FD00:0:0::3"), index=rank))
+    assert [(node.host, node.address, node.where) for node in made.nodes] == [
+        ("node-0", "fd00::1", "fd00::1"),
+        ("10.0.0.2", None, "10.0.0.2"),
+        ("node-2", "FD00:0:0::3", "FD00:0:0::3"),
+    ]
+    assert made.me == rank
+
+
+def test_a_worker_and_a_parameter_server_at_one_address_of_a_platform() -> None:
+    """As names they would be one host; their sshds have a port each."""
+    made = build(site=Site("p", hosts=("10.0.0.1", "10.0.0.2", "10.0.0.1"), index=2, tasks=("worker", "worker", "ps")))
+    assert [(node.host, node.where, node.label) for node in made.nodes] == [
+        ("node-0", "10.0.0.1", "worker-0"),
+        ("10.0.0.2", "10.0.0.2", "worker-1"),
+        ("node-2", "10.0.0.1", "ps-0"),
+    ]
+    assert made.nodes[0].ssh_port != made.nodes[2].ssh_port
+
+
+def test_two_workers_at_one_address_of_a_platform() -> None:
+    assert refusal(site=Site("p", hosts=("10.0.0.1", "10.0.0.1"), index=0)) == (
+        "two hosts have one address (platform p) | node-0 and node-1 are both 10.0.0.1"
+        " | give each node an address of its own"
+    )
+
+
+def test_one_address_in_two_spellings() -> None:
+    assert refusal(site=Site("p", hosts=("fd00::1", "fd00:0::1"), index=0)) == (
+        "two hosts have one address (platform p) | node-0 and node-1 are both fd00:0::1"
+        " | give each node an address of its own"
+    )
 
 
 @pytest.mark.parametrize("rank", ["0", "1", "2"])
@@ -300,6 +339,17 @@ def test_what_the_error_asks_for_cures_it(env: dict[str, str], flags: dict[str, 
     assert ([node.host for node in made.nodes], made.me) == (names, 1)
 
 
+@pytest.mark.parametrize(("name", "folder"), collect("platforms"))
+def test_the_spec_can_say_what_a_platform_does_not(name: str, folder: Path) -> None:
+    """Hosts and a rank cure every case but those where a variable is wrong; and what is unknown asks for them."""
+    if not (folder / "expect.yaml").exists() or "error" in read_expected(folder):
+        return
+    site = registry.load("platforms", name).site(read_facts(folder))
+    assert [do for _, _, do in site.unknown.values() if "ENTRYPOINT_" not in do] == []
+    made = build("", site, hosts="x,y", node_rank="1")
+    assert ([node.host for node in made.nodes], made.me) == (["x", "y"], 1)
+
+
 def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
     """Every node would be the leader if the platform's silence meant index 0."""
     assert modelarts(hosts("c-0", "c-1"), MA_NUM_HOSTS="1").me == 1
@@ -334,7 +384,8 @@ def test_a_label_over_63_characters_from_the_spec() -> None:
 @pytest.mark.parametrize(
     ("names", "do"),
     [
-        (("fd00::1", "fd00::2"), "ENTRYPOINT_HOSTS=worker-0=fd00::1,worker-1=fd00::2"),
+        (("fd00::1", "b c"), "ENTRYPOINT_HOSTS=worker-0=fd00::1,worker-1=ADDRESS"),
+        (("fe80::1%eth0", "fe80::2%eth0"), "ENTRYPOINT_HOSTS=worker-0=ADDRESS,worker-1=ADDRESS"),
         (("knoten-ä", "b", "c"), "ENTRYPOINT_HOSTS=worker-0=ADDRESS,worker-1=ADDRESS,..."),
     ],
 )
