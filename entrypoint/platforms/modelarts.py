@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
+from entrypoint.platforms._hosts import counted
 from entrypoint.platforms._numbers import number
 from entrypoint.spec import JOB_NAME
 
@@ -149,16 +150,11 @@ def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -
     count = number(env, "MA_NUM_HOSTS")
     # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
     listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
-    if listed and count is not None and len(listed) != count:
-        unknown["hosts"] = (
-            "the platform names another number of hosts than it counts",
-            f"VC_WORKER_HOSTS has {len(listed)}, MA_NUM_HOSTS is {count}",
-            "set ENTRYPOINT_HOSTS to the right list",
-        )
-        return ()
     if listed:
-        origins["hosts"] = "VC_WORKER_HOSTS"
-        return listed
+        hosts = counted(listed, "VC_WORKER_HOSTS", count, "MA_NUM_HOSTS", unknown)
+        if hosts:
+            origins["hosts"] = "VC_WORKER_HOSTS"
+        return hosts
     if count is None or count < 2:
         return ()
     job, task = env.get("MA_VJ_NAME"), env.get("MA_TASK_NAME") or "worker"

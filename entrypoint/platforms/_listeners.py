@@ -1,0 +1,33 @@
+"""Hosts with ports, as platforms write them: `host:port`, `[address]:port`, or a host alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from entrypoint.interfaces import ip
+
+Listener = tuple[str, int | None]  # host, and port where it is given
+
+
+def listener(entry: str) -> Listener:
+    """Host and port of one entry. The last part of an IPv6 address without brackets is no port."""
+    host, _, port = entry.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
+        return entry, None
+    inner = host[1:-1]  # of the brackets around an IPv6 address
+    return inner if ":" in inner and ip(inner) else host, int(port)
+
+
+def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
+    """The port of each; empty where one has none."""
+    found = tuple(port for _, port in listeners if port is not None)
+    return found if len(found) == len(listeners) else ()
+
+
+def wrong_ports(listeners: Sequence[Listener], names: str) -> dict[str, tuple[str, str, str]]:
+    """What a Site does not know because of ports that cannot be one; `names` are the variables that have them."""
+    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not 1 <= port <= 65535]
+    if not wrong:
+        return {}
+    what = f"a port is a number from 1 to 65535 ({names})"
+    return {"hosts": (what, ", ".join(wrong), "fix the list, or set ENTRYPOINT_HOSTS")}
