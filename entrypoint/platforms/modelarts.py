@@ -2,7 +2,15 @@
 
 Sources: "Managing Environment Variables of a Training Container" (develop-modelarts-0104) for MA_* and VC_*; the boot
 file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of the index variables; "TensorFlow"
-(preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a node; Volcano's svc plugin for VC_PS_*.
+(preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a node; Volcano's svc plugin for VC_PS_*;
+"Enabling Dynamic Route Acceleration for Training Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC.
+
+With ROUTE_PLAN=true, and 3 nodes or more, the platform numbers the nodes anew: RANK_AFTER_ACC is this node's number
+then, and MA_MASTER_INDEX says which worker is the first. No node is told the numbers of all the others (an API of the
+platform gives them, ShowTrainingJobRoutePlan), and the roll call needs one order that all nodes know. So the order of
+VC_WORKER_HOSTS stays: a right order, not the accelerated one. RANK_AFTER_ACC beside it would be two orders in one job.
+Where HCCL reads a rank table, its ranks are the table's, whatever the order here. For the new order, name the hosts
+in it: ENTRYPOINT_HOSTS, and ENTRYPOINT_NODE_RANK with the value of RANK_AFTER_ACC.
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ from entrypoint.spec import JOB_NAME
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
+_NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
 _Listener = tuple[str, int | None]  # host, and port where it is given
 _Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
@@ -195,7 +204,7 @@ def _index(
                 f"see that {origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
             )
             return None
-        origins["node_rank"] = name
+        origins["node_rank"] = f"{name}; {_NO_ORDER}" if _is_rerouted(env) else name
         return index + workers * serves
     if workers + servers > 1:
         unknown["node_rank"] = (
@@ -205,3 +214,8 @@ def _index(
         )
     # Without hosts none: the spec may name many, and they can't all be node 0.
     return 0 if workers + servers == 1 else None
+
+
+def _is_rerouted(env: Mapping[str, str]) -> bool:
+    """Whether the platform has numbered the nodes anew, for shorter ways between them."""
+    return env.get("ROUTE_PLAN", "").strip().lower() == "true" and bool(env.get("RANK_AFTER_ACC"))
