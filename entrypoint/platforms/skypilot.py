@@ -1,0 +1,26 @@
+"""SkyPilot: tasks on clusters of any cloud, of Kubernetes or of Slurm. Their nodes know each other by IP addresses.
+
+Sources: SkyPilot's documentation, "Distributed Multi-Node Jobs" and "Environment Variables and Secrets". Line i of
+SKYPILOT_NODE_IPS is node i. The variables of the setup stage are others (SKYPILOT_SETUP_*), maybe in another order:
+they are not read. No variable holds a name for the job: SKYPILOT_TASK_ID has `_` in it.
+"""
+
+from __future__ import annotations
+
+from entrypoint.model import Facts, Site
+from entrypoint.platforms import _hosts
+
+
+def site(facts: Facts) -> Site:
+    """The nodes' addresses, this node's rank and its GPUs, as SkyPilot's variables give them.
+
+    Raises ConfigError when a variable is not the number it has to be.
+    """
+    return _hosts.site(
+        "skypilot",
+        facts,
+        hosts="SKYPILOT_NODE_IPS",
+        count="SKYPILOT_NUM_NODES",
+        index="SKYPILOT_NODE_RANK",
+        slots="SKYPILOT_NUM_GPUS_PER_NODE",
+    )
