@@ -1,0 +1,71 @@
+"""Azure Machine Learning jobs.
+
+Sources: "Distributed GPU training guide" for NODE_RANK, MASTER_ADDR and AZ_BATCH_MASTER_NODE, and for MPI jobs with one
+process a node; "Azure Batch runtime environment variables" for AZ_BATCH_HOST_LIST and AZ_BATCH_NODE_LIST, on which its
+compute clusters run; public job scripts for AZUREML_NODE_COUNT, AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
+
+Not promised, and derived here: the master is node 0, and the others follow in the order of the list. Where a node's
+rank is another, the roll call ends with an error that shows both. No compute promises a list of the nodes: without one,
+the spec has to name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts, Site
+from entrypoint.platforms._hosts import Unknown, counted, job, names, placed
+from entrypoint.platforms._numbers import number
+
+_LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
+_MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
+_RANKS = ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "OMPI_COMM_WORLD_RANK")
+# The most that each is where one process runs on a node.
+_ALONE = {"LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1}
+
+
+def site(facts: Facts) -> Site:
+    """The hosts and this node's rank, as far as the compute that the job runs on says them.
+
+    Raises ConfigError when a variable is not the number it has to be, or when the platform starts us twice on a node.
+    """
+    env = facts.env
+    origins: dict[str, str] = {}
+    unknown: Unknown = {}
+    _check_once_a_node(env)
+    where = next((name for name in _LISTS if env.get(name)), f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})")
+    listed = _master_first(names(env.get(where, "").replace(";", ",")), env)
+    hosts = counted(listed, where, number(env, "AZUREML_NODE_COUNT"), "AZUREML_NODE_COUNT", unknown)
+    if hosts:
+        origins["hosts"] = where
+    rank = next((name for name in _RANKS if env.get(name)), _RANKS[0])
+    return Site(
+        platform="azureml",
+        hosts=hosts,
+        index=placed(number(env, rank), rank, hosts, where, origins, unknown),
+        job=job(env, "AZUREML_RUN_ID", origins),
+        hostname=facts.hostname,
+        origins=origins,
+        unknown=unknown,
+    )
+
+
+def _check_once_a_node(env: Mapping[str, str]) -> None:
+    """Raise ConfigError where we are one of several on a node: each would start all ranks of it."""
+    for name, most in _ALONE.items():
+        if (number(env, name) or 0) > most:
+            raise ConfigError(
+                "the platform starts this program more than once on a node",
+                f"{name} is {env[name].strip()}",
+                "set process_count_per_instance of the job's distribution to 1",
+            )
+
+
+def _master_first(listed: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts, the master before the others: it is node 0, wherever the list has it."""
+    for name in _MASTERS:
+        for master in names(env.get(name, ""))[:1]:
+            if master in listed:
+                return (master, *(host for host in listed if host != master))
+    return listed
