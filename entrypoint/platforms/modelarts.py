@@ -19,9 +19,9 @@ import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import counted
+from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
 from entrypoint.platforms._numbers import number
 from entrypoint.spec import JOB_NAME
 
@@ -29,7 +29,6 @@ _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
 _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
-_Listener = tuple[str, int | None]  # host, and port where it is given
 _Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
 
@@ -43,9 +42,10 @@ def site(facts: Facts) -> Site:
     unknown: _Unknown = {}
     workers = _workers(env, origins, unknown)
     servers = _servers(env, origins)
-    hosts = tuple(host for host, _ in (*workers, *servers))
-    ports = tuple(port for _, port in (*workers, *servers) if port is not None)
-    _check_ports((*workers, *servers), origins, unknown)
+    listeners = (*workers, *servers)
+    hosts = tuple(host for host, _ in listeners)
+    names = sorted({origins[field] for field in ("hosts", "tensorflow.ps") if field in origins})
+    unknown |= wrong_ports(listeners, ", ".join(names))
     if servers and not workers:
         unknown.setdefault("hosts", _no_worker(env, len(servers), origins))
     index = _index(env, len(workers), len(servers), origins, unknown)
@@ -66,7 +66,7 @@ def site(facts: Facts) -> Site:
         job=job,
         hostname=facts.hostname,
         tasks=("worker",) * len(workers) + ("ps",) * len(servers) if servers else (),
-        ports=ports if len(ports) == len(hosts) else (),
+        ports=ports(listeners),
         launcher=_launcher(env, bool(servers), origins),
         log_dir=_log_dir(env, origins),
         origins=origins,
@@ -98,7 +98,7 @@ def _log_dir(env: Mapping[str, str], origins: dict[str, str]) -> str | None:
     return None
 
 
-def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[_Listener, ...]:
+def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[Listener, ...]:
     """TensorFlow's parameter servers; none in a job of another engine."""
     for name in ("TF_PS_HOSTS", "VC_PS_HOSTS"):
         if servers := _listeners(env.get(name, "")):
@@ -111,7 +111,7 @@ def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[_Listener
     return tuple((f"{job}-ps-{index}.{job}", None) for index in range(count))
 
 
-def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[_Listener, ...]:
+def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[Listener, ...]:
     if listed := _listeners(env.get("TF_WORKER_HOSTS", "")):
         origins["hosts"] = "TF_WORKER_HOSTS"
         return listed
@@ -123,36 +123,17 @@ def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown)
     return tuple((host, None) for host in hosts)
 
 
-def _listeners(text: str) -> tuple[_Listener, ...]:
+def _listeners(text: str) -> tuple[Listener, ...]:
     """Host and port of each entry of `[host:port,host:port]`; some leave the brackets or the ports out."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]") and "]" not in text[:-1]:
         text = text[1:-1]
-    return tuple(_listener(entry.strip()) for entry in text.split(",") if entry.strip())
-
-
-def _listener(entry: str) -> _Listener:
-    host, _, port = entry.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
-        return entry, None
-    inner = host[1:-1]  # of the brackets around an IPv6 address
-    return inner if ":" in inner and ip(inner) else host, int(port)
+    return tuple(listener(entry.strip()) for entry in text.split(",") if entry.strip())
 
 
 def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str]) -> tuple[str, str, str]:
     seen = f"{origins['tensorflow.ps']} names {servers}, TF_WORKER_HOSTS is {env.get('TF_WORKER_HOSTS', '')[:60]!r}"
     return "parameter servers are named, and no worker", seen, "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS"
-
-
-def _check_ports(listeners: tuple[_Listener, ...], origins: Mapping[str, str], unknown: _Unknown) -> None:
-    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not 1 <= port <= 65535]
-    if wrong:
-        names = sorted({origins[field] for field in ("hosts", "tensorflow.ps") if field in origins})
-        unknown["hosts"] = (
-            f"a port is a number from 1 to 65535 ({', '.join(names)})",
-            ", ".join(wrong),
-            "fix the list, or set ENTRYPOINT_HOSTS",
-        )
 
 
 def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[str, ...]:
