@@ -1,0 +1,72 @@
+"""Kubeflow Trainer and training-operator set the same variables, which are torchrun's own: what tells them apart.
+
+People set these variables by hand, too, so the names that each of the two gives its hosts decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts
+from entrypoint.platforms._names import label, numbered
+from entrypoint.platforms._numbers import number
+
+ADDRESSES = ("PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS")  # of a TrainJob's first node, by its runtime
+_FIRST_NODE, _MASTER = "-node-0-0", "-master-0"
+_BY_DEVICE = ("", "auto", "cpu", "gpu")  # torchrun counts the accelerators, or the processors
+# Set by systems whose users set PET_RDZV_ENDPOINT by hand; none of their containers is of a PyTorchJob.
+_OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
+
+
+def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
+    """The name of the TrainJob and the variable it is from, the address `<job>-node-0-0.<job>`; else empty texts."""
+    for name in ADDRESSES:
+        host = env.get(name, "").strip().partition(":")[0]  # JAX's has a port
+        first, _, service = host.partition(".")
+        job = first.removesuffix(_FIRST_NODE)
+        if job and first == job + _FIRST_NODE and label(service) == job:
+            return job, name
+    return "", ""
+
+
+def pytorchjob(env: Mapping[str, str]) -> str:
+    """The name of the PyTorchJob, from MASTER_ADDR, `<job>-master-0`; empty where that is no such name."""
+    master = env.get("MASTER_ADDR", "").strip()
+    return master.removesuffix(_MASTER) if master.endswith(_MASTER) else ""
+
+
+def replica(hostname: str) -> tuple[str, int] | None:
+    """The name of the PyTorchJob and this pod's index, from the host name `<job>-worker-<index>`."""
+    return numbered(label(hostname), "-worker-")
+
+
+def is_pytorchjob(facts: Facts) -> bool:
+    """Whether training-operator started this container, and not Kubeflow Trainer, nor a user who set its variables."""
+    env = facts.env
+    if trainjob(env)[0]:
+        return False
+    if pytorchjob(env):
+        return True
+    elastic = bool(env.get("PET_RDZV_ENDPOINT") and env.get("KUBERNETES_SERVICE_HOST") and replica(facts.hostname))
+    return elastic and not any(map(env.get, _OTHERS))
+
+
+def slots(env: Mapping[str, str], origins: dict[str, str]) -> int | None:
+    """Ranks of each node; None where the platform leaves that to the devices.
+
+    Raises ConfigError when it is no number, or 0.
+    """
+    name = "PET_NPROC_PER_NODE"
+    if env.get(name, "").strip() in _BY_DEVICE:
+        return None
+    count = number(env, name)
+    if count == 0:
+        raise ConfigError(f"{name} is no number of ranks", "0", "set it to 1 or more, or to auto")
+    origins["slots"] = name
+    return count
+
+
+def nobody_counts(name: str, env: Mapping[str, str]) -> tuple[str, str, str]:
+    """What a Site does not know where the variable with the number of nodes holds none."""
+    return "the platform does not count its nodes", f"{name} is {env.get(name, '')!r}", "set ENTRYPOINT_HOSTS"
