@@ -1,0 +1,102 @@
+"""TF_CONFIG and its like: JSON that names the hosts of each task of a cluster, and says which of them is this node.
+
+Source: TensorFlow, "Distributed training", TF_CONFIG, and tf.train.ClusterSpec, where a mapping of indexes to hosts
+stands for a list that is not complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from entrypoint.errors import ConfigError
+from entrypoint.platforms._listeners import Listener, listener
+from entrypoint.values import dataclass
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What such a variable says."""
+
+    name: str  # the variable
+    tasks: Mapping[str, tuple[Listener, ...]]  # the hosts of each task, by index
+    task: str  # this node's
+    index: int  # this node's, among the hosts of its task
+    complete: bool  # all hosts are named
+
+    def hosts(self, tasks: Sequence[str]) -> tuple[Listener, ...]:
+        """The hosts of these tasks, task by task."""
+        return tuple(found for task in tasks for found in self.tasks.get(task, ()))
+
+    def place(self, tasks: Sequence[str]) -> int | None:
+        """This node's place among `hosts(tasks)`; None where its index is beyond the last host of its task."""
+        if self.task not in tasks or self.index >= len(self.tasks.get(self.task, ())):
+            return None
+        return len(self.hosts(tasks[: tasks.index(self.task)])) + self.index
+
+    @property
+    def beyond(self) -> tuple[str, str, str]:
+        """What a Site does not know where `place` is None."""
+        count, task = len(self.tasks.get(self.task, ())), self.task[:60]
+        return (
+            f"{self.name} gives this node an index beyond the last {task}",
+            f"task.index is {self.index}, cluster.{task} names {count} host{'s' * (count != 1)}",
+            f"fix {self.name}, or set ENTRYPOINT_NODE_RANK",
+        )
+
+
+def names_hosts(env: Mapping[str, str], name: str) -> bool:
+    """Whether the variable names hosts. What `parse` cannot read counts, so that somebody says that it is broken."""
+    import json
+
+    try:
+        config = json.loads(env.get(name, ""))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(config, dict) or bool(_cluster(config))
+
+
+def parse(env: Mapping[str, str], name: str) -> Cluster:
+    """What the variable says.
+
+    Raises ConfigError when it is not such JSON.
+    """
+    import json
+
+    text = env.get(name, "")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{name} is not JSON", repr(text[:60]), f"fix {name}") from None
+    if not isinstance(config, dict) or not isinstance(cluster := _cluster(config), dict):
+        do = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'
+        raise ConfigError(f"{name} describes no cluster", repr(text[:60]), do)
+    task, index = _task(config.get("task"), name)
+    return Cluster(
+        name=name,
+        tasks={each: _hosts(hosts, f"{name}, cluster.{each[:60]}") for each, hosts in cluster.items()},
+        task=task,
+        index=index,
+        complete="sparseCluster" not in config and not any(isinstance(hosts, dict) for hosts in cluster.values()),
+    )
+
+
+def _cluster(config: Mapping[str, Any]) -> Any:
+    return config.get("cluster") or config.get("sparseCluster")
+
+
+def _task(task: Any, name: str) -> tuple[str, int]:
+    kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
+    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 9:
+        index = int(index)
+    if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
+        do = "give it a task with a type, and an index from 0"
+        raise ConfigError(f"{name} does not say which task this node has", f"task is {task!r}"[:80], do)
+    return kind, index
+
+
+def _hosts(hosts: Any, where: str) -> tuple[Listener, ...]:
+    listed = list(hosts.values()) if isinstance(hosts, dict) else hosts
+    if not isinstance(listed, list) or not all(isinstance(host, str) and host.strip() for host in listed):
+        raise ConfigError(f"{where} is not a list of hosts", repr(hosts)[:80], 'write it as ["host:port", ...]')
+    return tuple(listener(host.strip()) for host in listed)
