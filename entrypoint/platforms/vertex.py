@@ -1,0 +1,57 @@
+"""Google Vertex AI custom training.
+
+Sources: Vertex AI, "Distributed training": the worker pools, "The format of CLUSTER_SPEC", and that a Reduction
+Server, which is Google's own image, is a third pool. google.cloud.aiplatform.training_utils reads CLOUD_ML_JOB_ID.
+
+Nodes are the first two pools, the primary replica and the workers. What the third and fourth do is the user's choice
+(parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not say which: a container there is refused.
+
+The services behind these names forward few ports. Google's samples have sshd on 2222: set ENTRYPOINT_SSH_PORT=2222.
+"""
+
+from __future__ import annotations
+
+from entrypoint.model import Facts, Site
+from entrypoint.platforms._cluster import parse
+from entrypoint.platforms._hosts import job
+from entrypoint.platforms._listeners import ports, wrong_ports
+
+_SPEC = "CLUSTER_SPEC"
+_POOLS = ("workerpool0", "workerpool1")  # the primary replica is the first node
+
+
+def matches(facts: Facts) -> bool:
+    """Whether CLUSTER_SPEC is Vertex AI's: others may have a variable of that name."""
+    return _POOLS[0] in facts.env.get(_SPEC, "")
+
+
+def site(facts: Facts) -> Site:
+    """The primary replica, then the workers.
+
+    Raises ConfigError when CLUSTER_SPEC is not as documented.
+    """
+    cluster = parse(facts.env, _SPEC)
+    found = cluster.hosts(_POOLS)
+    unknown = wrong_ports(found, _SPEC)
+    index = cluster.place(_POOLS)
+    origins = {"hosts": _SPEC}
+    if cluster.task not in _POOLS:
+        unknown["hosts"] = (
+            "nodes are the containers of the first two worker pools",
+            f"CLUSTER_SPEC: task.type is {cluster.task[:60]!r}",
+            "move it to the second pool, or set ENTRYPOINT_PLATFORM=local to run its program alone",
+        )
+    elif index is None:
+        unknown["node_rank"] = cluster.beyond
+    else:
+        origins["node_rank"] = _SPEC
+    return Site(
+        platform="vertex",
+        hosts=tuple(host for host, _ in found),
+        index=index,
+        job=job(facts.env, "CLOUD_ML_JOB_ID", origins),
+        hostname=facts.hostname,
+        ports=ports(found),
+        origins=origins,
+        unknown=unknown,
+    )
