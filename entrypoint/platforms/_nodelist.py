@@ -1,0 +1,91 @@
+"""Slurm's compact lists: of nodes, such as `r[1-2]n[08-11,20],login`, and of counts, such as `2(x3),1`.
+
+Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE). `scontrol` is not in
+containers, so that we read the lists ourselves. Ranges with steps are never written by Slurm, and no part of it here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from entrypoint.errors import ConfigError
+from entrypoint.spec import MAX_NODES
+
+_TOKEN = re.compile(r"[^\[\],\s]+|\[[^\[\]\s]+\]|,")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
+
+
+def expand(text: str, name: str) -> tuple[str, ...]:
+    """The nodes of a list, in its order; numbers keep their leading zeros, and the last brackets count first.
+
+    Raises ConfigError, which names the variable, when the text is no such list, or has more nodes than a job may.
+    """
+    nodes: list[str] = []
+    for parts in _entries(text.strip(), name):
+        found = [""]
+        for part in parts:
+            ends = _numbers(part[1:-1], name) if part.startswith("[") else [part]
+            _check_size(len(nodes) + len(found) * len(ends), name)
+            found = [start + end for start in found for end in ends]
+        nodes += found
+    return tuple(nodes)
+
+
+def most(text: str, name: str) -> int:
+    """The largest of a list of counts.
+
+    Raises ConfigError, which names the variable, when the text is no such list.
+    """
+    counts = [_COUNT.fullmatch(part.strip()) for part in text.split(",")]
+    if None in counts:
+        raise ConfigError(f"{name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}")
+    return max(int(count[1]) for count in counts if count)
+
+
+def _entries(text: str, name: str) -> Iterator[list[str]]:
+    """The entries between commas outside of brackets, each as its parts: plain text, or brackets and what they hold."""
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if not token:
+            raise _wrong(name, text[at:])
+        if token[0] != ",":
+            parts.append(token[0])
+        elif parts:
+            yield parts
+            parts = []
+        else:
+            raise _wrong(name, text[at:])
+        at = token.end()
+    if not parts:  # nothing at all, or nothing after the last comma
+        raise _wrong(name, text[-20:])
+    yield parts
+
+
+def _numbers(text: str, name: str) -> list[str]:
+    """The numbers of `08-11,20`, as they are written in host names."""
+    numbers: list[str] = []
+    for part in text.split(","):
+        ends = _RANGE.fullmatch(part)
+        if not ends:
+            raise _wrong(name, f"[{text}]")
+        low, high = ends[1], ends[2] or ends[1]
+        # 8-11 gets longer as it counts; 8-011 and 011-12 are none of Slurm's.
+        if int(high) < int(low) or len(high) < len(low) or (len(high) > len(low) and high.startswith("0")):
+            raise _wrong(name, f"[{text}]")
+        _check_size(len(numbers) + int(high) - int(low) + 1, name)
+        numbers += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
+    return numbers
+
+
+def _check_size(count: int, name: str) -> None:
+    if count > MAX_NODES:
+        raise ConfigError(f"{name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most")
+
+
+def _wrong(name: str, rest: str) -> ConfigError:
+    seen = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
+    return ConfigError(f"{name} is no list of nodes, such as n[08-11]", seen, "set ENTRYPOINT_HOSTS")
