@@ -49,7 +49,8 @@ def render(spec: JobSpec, options: Options) -> str:
         raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(names)}", do)
     # As the nodes that the spec names by other names, each has its own slots.
     slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
-    hosts = [f"{spec.name}-{rank}.{spec.name}" + (f":{own}" if own else "") for rank, own in enumerate(slots)]
+    service = f".{spec.name}" if nodes > 1 else ""  # one Pod needs none
+    hosts = [f"{spec.name}-{rank}{service}" + (f":{own}" if own else "") for rank, own in enumerate(slots)]
     command = own_command(spec)
     return render_template(
         "kubernetes/job.yaml.j2",
@@ -88,9 +89,9 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
     if spec.source("secret_file").origin == "flag":
         do = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
         raise UsageError("the Pods take the job's secret from a Secret", spec.secret_file or "", do)
-    own = {"ENTRYPOINT_NAME": spec.name}
+    own = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if len(hosts) > 1:
-        own |= {"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_SECRET_FILE": f"{_SECRET}/secret"}
+        own["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
     return {name: value for name, value in settings(spec, own).items() if name in own or name not in _OWN}
 
 

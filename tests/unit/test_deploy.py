@@ -70,7 +70,9 @@ def test_what_belongs_together_is_named_alike(case: str) -> None:
     assert env["ENTRYPOINT_SPEC"] == f"{mounts['spec']}/{next(iter(parts['ConfigMap']['data']))}"
     if job["completions"] == 1:
         assert "Service" not in parts
-        assert not {"ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SECRET_FILE"} & set(env)
+        # How many Pods there are is in nothing that Kubernetes says.
+        assert env["ENTRYPOINT_HOSTS"] == f"{parts['Job']['metadata']['name']}-0"
+        assert not {"ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SECRET_FILE"} & set(env)
         return
     service = parts["Service"]
     assert pod["subdomain"] == service["metadata"]["name"]

@@ -1,0 +1,34 @@
+"""A JobSet on Kubernetes: several Jobs of one shape, whose Pods count from 0 in each of them.
+
+Sources: jobset.sigs.k8s.io, "Concepts" and the API's JobSetSpec (network) for the host names
+`<jobset>-<replicated job>-<job>-<pod>` and their Service `<jobset>`. A container gets JOB_COMPLETION_INDEX alone, which
+is <pod>. All else is in labels and annotations. A Job by itself may have a name of this shape: so that what is said
+here holds for both, this node's index is where its host name is among the spec's hosts.
+"""
+
+from __future__ import annotations
+
+from entrypoint.model import Facts, Site
+from entrypoint.platforms._pods import job_of, may_be_jobset
+
+
+def matches(facts: Facts) -> bool:
+    """Whether the host name can be that of a JobSet's Pod."""
+    return may_be_jobset(facts)
+
+
+def site(facts: Facts) -> Site:
+    """Nothing but the host name, and what the spec has to say."""
+    front = job_of(facts).rpartition("-")[0] or "JOBSET-JOBS"
+    return Site(
+        platform="jobset",
+        hostname=facts.hostname,
+        unknown={
+            "hosts": (
+                "a JobSet does not say which Pods it has, and neither does a Job",
+                f"host name {facts.hostname[:80]!r}",
+                f"set ENTRYPOINT_HOSTS to {front}-0-0.SERVICE,{front}-0-1.SERVICE,... alike in all Pods, or, for one"
+                f" Pod, {front}-0-0",
+            )
+        },
+    )

@@ -1,0 +1,118 @@
+"""Pods of Jobs and JobSets: what a spec says is enough, and `entrypoint deploy kubernetes` writes such specs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from entrypoint import plan, registry
+from entrypoint.deploy.kubernetes import Options, render
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts, Topology
+from entrypoint.spec import load
+from tests.unit.cases import as_facts, chosen
+
+
+def pod(hostname: str, index: int, **env: str) -> Facts:
+    """What a Pod is, with what Kubernetes gives every Pod of an Indexed Job."""
+    given = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "JOB_COMPLETION_INDEX": str(index)}
+    return as_facts({"hostname": hostname, "env": given | env})
+
+
+def located(facts: Facts, text: str = "") -> Topology:
+    return plan.locate(load(text, "job.yaml", facts.env, {}), facts)
+
+
+def deployed(name: str, nodes: int) -> list[Facts]:
+    """The Pods of a rendered Job, as Kubernetes starts them."""
+    text = f"name: {name}"
+    spec = load(text, "job.yaml", {}, {})
+    manifests = list(yaml.safe_load_all(render(spec, Options(image="image", nodes=nodes, spec_text=text))))
+    (job,) = [each["spec"] for each in manifests if each["kind"] == "Job"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert job["completions"] == nodes
+    return [pod(f"{name}-{index}", index, **environment(container, index)) for index in range(nodes)]
+
+
+def environment(container: dict[str, Any], index: int) -> dict[str, str]:
+    """A container's variables, but for the files that are not here; the only reference is to the Pod's index."""
+    env = {each["name"]: each.get("value", str(index)) for each in container["env"]}
+    return {name: value for name, value in env.items() if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")}
+
+
+# Pods of the last have host names as a JobSet's have.
+@pytest.mark.parametrize(("name", "platform"), [("train", "kubernetes"), ("my-model-7", "jobset")])
+def test_what_deploy_writes_says_all(name: str, platform: str) -> None:
+    for index, facts in enumerate(deployed(name, 3)):
+        topology = located(facts)
+        assert (topology.platform, topology.job, topology.me) == (platform, name, index)
+        assert [node.host for node in topology.nodes] == [f"{name}-{rank}.{name}" for rank in range(3)]
+
+
+@pytest.mark.parametrize(("name", "platform"), [("train", "kubernetes"), ("my-model-7", "jobset")])
+def test_what_deploy_writes_for_one_pod(name: str, platform: str) -> None:
+    (facts,) = deployed(name, 1)
+    topology = located(facts)
+    assert (topology.platform, topology.job, topology.me) == (platform, name, 0)
+    assert [node.host for node in topology.nodes] == [facts.hostname]
+
+
+def test_the_index_is_kubernetes_own_where_the_hosts_are_addresses() -> None:
+    topology = located(pod("train-1", 1), "hosts: [a=10.0.0.1, b=10.0.0.2]")
+    assert (topology.me, topology.job) == (1, "train")
+    assert str(topology.origins["node_rank"]) == "platform JOB_COMPLETION_INDEX"
+
+
+def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
+    hosts = "hosts: [js-w-0-0.js, js-w-0-1.js, js-w-1-0.js, js-w-1-1.js, js-w-1-10.js]"
+    assert located(pod("js-w-1-1", 1), hosts).me == 3
+    assert located(pod("js-w-1-10", 10), hosts).me == 4
+
+
+@pytest.mark.parametrize(
+    ("facts", "text", "message"),
+    [
+        (pod("train-0", 0), "", "Kubernetes does not say how many Pods this Job has"),
+        (pod("js-w-0-0", 0), "", "a JobSet does not say which Pods it has, and neither does a Job"),
+        (pod("train-2", 2), "hosts: [a, b]", "node_rank is beyond the last node"),
+        (pod("machine", 1), "hosts: [a, b]", "the host name does not say whether this Pod is a Job's, or a JobSet's"),
+        (pod("js-w-1-0", 0), "hosts: [a, b]", "which of the 2 nodes is this one? No index was given"),
+    ],
+)
+def test_what_is_missing_is_said(facts: Facts, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        located(facts, text)
+    assert caught.value.what.startswith(message)
+    assert "ENTRYPOINT_" in caught.value.do or "name all hosts" in caught.value.do
+
+
+@pytest.mark.parametrize("hostname", ["train-0", "js-w-0-0", "machine"])
+def test_what_the_messages_ask_for_cures(hostname: str) -> None:
+    facts = pod(hostname, 0, ENTRYPOINT_HOSTS="a,b", ENTRYPOINT_NODE_RANK="1")
+    assert located(facts).me == 1
+    assert located(pod(hostname, 0, ENTRYPOINT_HOSTS=hostname)).me == 0
+
+
+@pytest.mark.parametrize(
+    ("hostname", "index", "platform"),
+    [
+        ("train-3", 3, "kubernetes"),
+        ("a-b-3", 3, "kubernetes"),
+        ("a-b-c-3", 3, "kubernetes"),
+        ("a-1-3", 3, "kubernetes"),
+        ("a-b-01-3", 3, "kubernetes"),
+        ("a-b-123456-3", 3, "kubernetes"),
+        ("a-b-1-13", 3, "kubernetes"),
+        ("-b-1-3", 3, "kubernetes"),
+        ("a-b-1-3", 3, "jobset"),
+        ("a-b-0-0", 0, "jobset"),
+        ("a-b-c-10-10.sub", 10, "jobset"),
+    ],
+)
+def test_job_or_jobset(hostname: str, index: int, platform: str) -> None:
+    """Never both: that would be an error."""
+    assert chosen("platforms", pod(hostname, index), "local") == platform
+    others = {name for line in registry.matching("platforms", pod(hostname, index), "local") for name in line}
+    assert others == {platform}
