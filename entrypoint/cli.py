@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
-from entrypoint.model import Facts, File, Topology
+from entrypoint.model import Facts, File
 
 if TYPE_CHECKING:
     import argparse
@@ -109,13 +109,13 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
             from entrypoint.plan import locate, settle
 
             spec, facts = _spec(args, say)[0], read()
-            topology = locate(spec, facts)
             process.hide_memory()  # not before: then only root reads /proc/self/environ
-            if args.passthrough and not _describes_job(spec, topology):
+            if args.passthrough and not _describes_job(spec, facts):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
                 meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in ACTIONS else ""
                 say(f"{outcome.reason}{meant}; exit {outcome.status}")
                 return outcome.status
+            topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.run import execute
 
@@ -133,13 +133,18 @@ def _run(args: argparse.Namespace, say: Speaker) -> int:
     return outcome.status
 
 
-def _describes_job(spec: JobSpec, topology: Topology) -> bool:
+def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
+    from entrypoint import registry
     from entrypoint import spec as specs
+    from entrypoint.platforms import ANY_PROGRAM
 
     # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
     given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
-    return bool(specs.settings_in(_environ()) or given or specs.kept_back(spec)) or topology.platform != "local"
+    if specs.settings_in(_environ()) or given or specs.kept_back(spec):
+        return True
+    platform = registry.choose("platforms", spec.platform, facts, "local")
+    return platform.__name__.rpartition(".")[2] not in ANY_PROGRAM
 
 
 def _health(args: argparse.Namespace, say: Speaker) -> int:

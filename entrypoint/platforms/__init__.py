@@ -33,5 +33,7 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
         "kubernetes": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),
     },
 )
+# They start programs of every kind: one is a part of a job only where something of ours says so.
+ANY_PROGRAM = ("local", "kubernetes", "jobset")
 # Files that a platform puts into its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")

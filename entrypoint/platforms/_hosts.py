@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._listeners import listener
+from entrypoint.platforms._names import job_name
 from entrypoint.platforms._numbers import number
-from entrypoint.spec import JOB_NAME
 
 Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
@@ -78,10 +77,9 @@ def cards(env: Mapping[str, str], variables: tuple[str, ...], origins: dict[str,
 
 def job(env: Mapping[str, str], name: str, origins: dict[str, str]) -> str | None:
     """The job's name, where it can be one here: it is part of paths and of what people read."""
-    given = env.get(name, "")
-    if not re.fullmatch(JOB_NAME, given):
-        return None
-    origins["name"] = name
+    given = job_name(env.get(name, ""))
+    if given:
+        origins["name"] = name
     return given
 
 

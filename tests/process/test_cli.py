@@ -54,6 +54,8 @@ def tree(folder: Path) -> list[str]:
         ({}, False),
         ({"MASTER_PORT": "7070"}, False),
         ({"MY_MPI_SLOTS": "1"}, True),
+        ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
+        ({"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_IPS": "127.0.0.1"}, True),
         ({"ENTRYPOINT_SECRET": "", "ENTRYPOINT_SPEC": "", "ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_TRACE": "1"}, False),
         ({"ENTRYPOINT_SERVICE_HOST": "10.0.0.1", "ENTRYPOINT_API_PORT": "tcp://10.0.0.1:80"}, False),
         ({"ENTRYPOINT_API_PORT_80_TCP_ADDR": "10.0.0.1", "ENTRYPOINT_SSH_PORT": "tcp://10.0.0.1:80"}, False),
