@@ -99,7 +99,8 @@ export OMPI_MCA_odls_base_num_threads=${OMPI_MCA_odls_base_num_threads:-0}
 export PRTE_MCA_odls_base_num_threads=${PRTE_MCA_odls_base_num_threads:-0}
 # mpirun makes and removes one session folder a machine, and two that start together may lose theirs. Ranks do not see it.
 export TMPDIR=/tmp/entrypoint-1000-36666
-unset ENTRYPOINT_STAGE
+# In a Slurm job mpirun would take nodes and slots from Slurm, and start its daemons by srun. Ranks see these variables.
+unset ENTRYPOINT_STAGE "${!SLURM_@}"
 export ENTRYPOINT_KEEP=$keep
 # mpirun takes a colon by itself for the end of a program, wherever it stands: it gets a backslash, which the wrapper removes.
 words=()
