@@ -53,15 +53,19 @@ def settle(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
-    given = {*facts.env, *facts.mpi_params, *(spec.env if leader_env is None else leader_env)}
+    asked = spec.env if leader_env is None else leader_env
+    given = {*facts.env, *facts.mpi_params, *asked}
     mode, no_roll_call = _mode(spec, facts, topology, launch)
     more = launch.coordinated_env if mode == "coordinated" else ()
     programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
-    launch = replace(launch, programs=programs, each_rank=_effective(launch.each_rank, given))
+    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
+    each_rank = _effective(launch.each_rank, given if topology.platform == "local" else {*asked})
+    launch = replace(launch, programs=programs, each_rank=each_rank)
     env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.env_file:
-        text = "".join(f"{name}={value}\0" for name, value in environment(facts.env, env).items())
+        whole, theirs = environment(facts.env, env), {var.name for var in each_rank}
+        text = "".join(f"{name}={value}\0" for name, value in whole.items() if name not in theirs)
         files.append(File(launch.env_file, text, "the environment", mode=0o600, secret=True))
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)

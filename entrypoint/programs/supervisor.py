@@ -130,17 +130,19 @@ def main(argv: list[str]) -> int:
 def _load(file: str, each: str) -> None:
     """This node's own environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay."""
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
+    given = set(keep)
     for own in _OF_LOGINS:
         if own not in keep:
             os.environ.pop(own, None)
     with open(file, "rb") as entries:
         for entry in entries.read().split(b"\0")[:-1]:
             name, _, value = entry.partition(b"=")
+            given.add(os.fsdecode(name))
             if os.fsdecode(name) not in keep:
                 os.environb[name] = value
     for own, _, theirs in (pair.partition("=") for pair in each.split(",")):
-        if theirs in os.environ:
-            os.environ.setdefault(own, os.environ[theirs])
+        if theirs in os.environ and own not in given:
+            os.environ[own] = os.environ[theirs]
 
 
 def _save(file: str, tail: bytearray) -> None:

@@ -267,12 +267,14 @@ def test_a_rank_without_home_has_none_on_any_node(cluster: Make) -> None:
 
 
 def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
-    """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by srun."""
+    """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by srun. And a RANK
+    that a platform sets is no rank's own."""
     nodes = cluster(2)
     step = {"SLURM_JOB_ID": "7", "SLURM_JOBID": "7", "SLURM_STEP_ID": "0", "SLURM_JOB_NODELIST": "n[1-2]"}
     step |= {"SLURM_NODELIST": "n[1-2]", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2"}
     for rank in (1, 0):
         own = {"SLURM_NODEID": str(rank), "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NTASKS": "2", "SLURM_NNODES": "2"}
-        nodes.start(rank, "sh", "-c", "echo $NODE $SLURM_JOB_ID $SLURM_NODEID", env=step | own)
+        own |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+        nodes.start(rank, "sh", "-c", "echo $NODE $SLURM_JOB_ID $SLURM_NODEID $RANK/$WORLD_SIZE", env=step | own)
     assert nodes.ends() == {0: 0, 1: 0}
-    assert sorted(nodes.out().splitlines()) == ["0 7 0", "0 7 0", "1 7 1", "1 7 1"]
+    assert sorted(nodes.out().splitlines()) == ["0 7 0 0/4", "0 7 0 1/4", "1 7 1 2/4", "1 7 1 3/4"]
