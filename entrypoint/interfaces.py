@@ -1,4 +1,4 @@
-"""Which network interface a job's traffic takes, where a node has several: the one that the roll call came over.
+"""Which network interface a job's traffic takes: the one asked for, else, where a node has several, the roll call's.
 
 One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for connections that never come.
 """
@@ -13,6 +13,7 @@ from entrypoint.model import Interface, NodeReport
 if TYPE_CHECKING:
     import ipaddress
 
+AUTO = "auto"  # the roll call decides
 ANY = "^lo,docker"  # NCCL's own choice, in its words
 
 
@@ -33,24 +34,48 @@ def of_address(interfaces: Sequence[Interface], addresses: Iterable[str]) -> Int
     return found[0] if len({each.name if each else "" for each in found}) == 1 else None
 
 
+def pick(interfaces: Iterable[Interface], wanted: str, usual: Interface | None = None) -> Interface | None:
+    """The one that a name, the beginning of a name, or a network (CIDR) means; None where there is none.
+
+    A whole name wins over the beginning of another. Of several: `usual`, which the roll call came over; else one with
+    an IPv4 address, which all libraries know; else the kernel's first.
+    """
+
+    def order(each: Interface) -> tuple[bool, bool, bool]:
+        return each != usual, usual is None or each.name != usual.name, ":" in each.address
+
+    return min(_fitting(tuple(interfaces), wanted), key=order, default=None)
+
+
+def _fitting(interfaces: Sequence[Interface], wanted: str) -> list[Interface]:
+    if "/" in wanted:
+        import ipaddress
+
+        network = ipaddress.ip_network(wanted)
+        return [each for each in interfaces if (address := ip(each.address)) and address in network]
+    whole = [each for each in interfaces if each.name == wanted]
+    return whole or [each for each in interfaces if each.name.startswith(wanted)]
+
+
 def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
     """Each once, in order."""
     return tuple(dict.fromkeys(each.name for each in interfaces))
 
 
-def of_node(report: NodeReport) -> str:
-    """The name of the interface that programs of this node should take; "" where it has no other."""
-    return report.interface.name if report.interface and len(report.interfaces) > 1 else ""
+def of_node(report: NodeReport, wanted: str = AUTO) -> str:
+    """The name of the interface that programs of this node should take; "" where nobody asked and it has no other."""
+    told = wanted != AUTO or len(report.interfaces) > 1
+    return report.interface.name if report.interface and told else ""
 
 
-def of_all(reports: Sequence[NodeReport]) -> str:
+def of_all(reports: Sequence[NodeReport], wanted: str = AUTO) -> str:
     """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for no choice."""
     known = [each.interface for each in reports if each.interface]
-    if len(known) < len(reports) or not any(map(of_node, reports)):
+    if len(known) < len(reports) or not any(of_node(each, wanted) for each in reports):
         return ""
     if len(common := names(known)) == 1:
         return common[0]
-    networks = list(dict.fromkeys(each.network for each in known))
+    networks = [wanted] if "/" in wanted else list(dict.fromkeys(each.network for each in known))
     return "" if any(":" in network for network in networks) else ",".join(networks)  # it knows no IPv6 networks
 
 

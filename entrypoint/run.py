@@ -14,7 +14,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoint import __version__, interfaces
+from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.host import checks, process
 from entrypoint.host import keys as job_keys
@@ -86,7 +86,7 @@ def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: 
         failed = hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say)
     if failed is not None:
         return failed
-    not_ready, warnings = checks.machine(spec, draft)
+    not_ready, warnings = checks.machine(spec, facts, draft)
     for words in warnings:
         say(f"warning: {words}")
     return not_ready
@@ -329,8 +329,7 @@ class Loop:
             greet(found)  # it calls this node
 
     def _report(self, env: Mapping[str, str], address: str) -> None:
-        mine = interfaces.of_address(self._facts.interfaces, [address])
-        members = with_interface(self._draft.members, self._me, mine)
+        members = with_interface(self._draft.members, self._me, self._spec, self._facts, [address])
         not_ready = self._why_not_ready()
         try:
             if not_ready is None:
@@ -338,6 +337,7 @@ class Loop:
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._me]
+        mine = own.interface
         facts = messages.Facts(
             slots=own.slots,
             mpi=own.mpi,

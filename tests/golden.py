@@ -19,7 +19,7 @@ import yaml
 import entrypoint
 from entrypoint import __version__
 from entrypoint import spec as specs
-from entrypoint.model import EnvVar, Facts, File, Plan
+from entrypoint.model import EnvVar, Facts, File, Interface, Plan
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
 
@@ -50,7 +50,9 @@ def made(folder: Path) -> dict[str, str]:
 
 
 def _given(case: Path, node: int) -> tuple[JobSpec, Facts]:
-    facts = Facts(**yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node))))
+    given = yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node)))
+    given["interfaces"] = tuple(Interface(**each) for each in given.get("interfaces", ()))
+    facts = Facts(**given)
     return specs.load((case / "job.yaml").read_text(), "job.yaml", facts.env, {}), facts
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from entrypoint import interfaces
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, sshd
 from entrypoint.host.files import Busy, RunDir
@@ -36,7 +37,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
         except EntrypointError as error:
             refused.append(error.outcome)
     outcomes = (
-        machine(spec, plan)[0],
+        machine(spec, facts, plan)[0],
         login(spec, facts, plan),
         launcher(facts, plan.launch),
         programs(spec, facts, plan),
@@ -44,10 +45,11 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
     return plan, [outcome for outcome in outcomes if outcome] + refused
 
 
-def machine(spec: JobSpec, plan: Plan) -> tuple[Outcome | None, list[str]]:
+def machine(spec: JobSpec, facts: Facts, plan: Plan) -> tuple[Outcome | None, list[str]]:
     """Before anything starts: what this container lacks, and warnings."""
     try:
         _check_device(spec, plan)
+        _check_interface(spec, facts, plan)
         return None, preflight.check(plan)
     except EntrypointError as error:
         return error.outcome, []
@@ -127,6 +129,16 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
         what = f"{slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
         do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
         raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
+
+
+def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
+    """Refuse a node without the network interface that was asked for: its ranks would wait for the others, or fail."""
+    wanted = spec.network.interface
+    if wanted != interfaces.AUTO and interfaces.pick(facts.interfaces, wanted) is None:
+        what = f"{plan.topology.this.host} has no network interface {wanted} ({spec.source('network.interface')})"
+        there = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
+        do = "name one that is up and has an address, by its network where nodes have other names for it, or none"
+        raise ConfigError(what, f"it has {there or 'none that is up and has an address'}", do)
 
 
 def _unusable(path: str) -> EntrypointError | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from entrypoint import heartbeat, interfaces
+from entrypoint import heartbeat
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, on_node
@@ -20,7 +20,7 @@ from entrypoint.job.rollcall import RollCall, two_leaders
 from entrypoint.job.stalls import StallWatch
 from entrypoint.job.talk import Talk
 from entrypoint.model import Facts, Members, Outcome, Plan
-from entrypoint.plan.members import clock_warnings, with_interface
+from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -129,8 +129,8 @@ class Leader:
         self._roll_call.close()
         answers = {self._me: self._own_report, **{node: peer.report for node, peer in self._peers.items()}}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
-        mine = interfaces.of_address(self._facts.interfaces, [peer.local for peer in self._peers.values()])
-        members = with_interface(members, self._me, mine)
+        here = [peer.local for peer in self._peers.values()]
+        members = with_interface(members, self._me, self._spec, self._facts, here)
         not_ready = [(each.not_ready, self._host(each.rank)) for each in members.reports if each.not_ready]
         if not_ready:
             first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
@@ -138,7 +138,7 @@ class Leader:
             return
         # A leader that has replaced a lost one does not know how often the others have started.
         self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
-        for words in clock_warnings(self._topology, members):
+        for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
             self._say(words)
         slots = sum(report.slots for report in members.reports)
         nodes, seconds = len(self._topology.nodes), self._machine.now - self._opened

@@ -20,6 +20,7 @@ from entrypoint.values import replace
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
 _ENV_FILE = "rank.env"
+_OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 # What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
@@ -136,32 +137,46 @@ def _ranks(spec: JobSpec, members: Members) -> int:
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
     """The script's variables, so that a flag wins over a variable that the container was given."""
+    asked = spec.network.interface != interfaces.AUTO
     counted = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
         EnvVar("OPENMPI_NP", str(_ranks(spec, members)), counted),
         EnvVar("OPENMPI_HOST_FILE_PATH", _hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
-        *settled(
-            spec, "mpi.interface", "mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args"
-        ),
-        *_interfaces(spec, members),
+        *settled(spec, *(() if asked else ("mpi.interface",)), *_OPTIONS),
+        *_interfaces(spec, topology, members),
     )
 
 
-def _interfaces(spec: JobSpec, members: Members) -> tuple[EnvVar, ...]:
-    """Where a node has several interfaces and the user chose none: those that the roll call came over."""
-    mpi = spec.mpi
+def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
+    """The one that was asked for; else, where a node has several: those that the roll call came over.
+
+    Raises ConfigError when Open MPI has no word for what was asked.
+    """
+    mpi, wanted = spec.mpi, spec.network.interface
+    asked = wanted != interfaces.AUTO
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
-    chosen = interfaces.of_all(members.reports)
-    if not chosen or mpi.interface or mpi.tune_file or "tcp_if_" in options or "prte_if_" in options:
+    if "tcp_if_" in options or "prte_if_" in options or (not asked and (mpi.interface or mpi.tune_file)):
+        return ()
+    chosen, known = interfaces.of_all(members.reports, wanted), [each.interface for each in members.reports]
+    if asked and not chosen and all(known):
+        first: dict[str, str] = {}  # a node of each name
+        for node, each in zip(topology.nodes, known, strict=True):
+            if each:
+                first.setdefault(each.name, f"{each.name} {each.network} on {node.host}")
+        seen = ", ".join(first.values())
+        do = "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS"
+        raise ConfigError("Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ", seen, do)
+    if not chosen:
         return ()
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
+    origin = str(spec.source("network.interface")) if asked else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
     return (
         # Open MPI takes no second word beside some of those that say the same.
-        EnvVar("MY_MPI_BTL_TCP_IF", chosen, "the roll call", default=True, chosen_by=_INTERFACES),
-        EnvVar("NCCL_SOCKET_IFNAME", nccl, "the roll call", default=True),
+        EnvVar("MY_MPI_BTL_TCP_IF", chosen, origin, default=not mpi.interface, chosen_by=_INTERFACES),
+        EnvVar("NCCL_SOCKET_IFNAME", nccl, origin, default=True),
     )
 
 

@@ -46,7 +46,7 @@ def settle(
     when the job cannot be planned.
     """
     topology = topology or locate(spec, facts)
-    members = members or assume_members(topology, facts)
+    members = members or assume_members(topology, facts, spec.network.interface)
     launcher = _launcher(spec, topology)
     if not (spec.command and spec.command[0]):
         raise ConfigError(
@@ -61,7 +61,7 @@ def settle(
     # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
     each_rank = _effective(launch.each_rank, given if topology.platform == "local" else {*asked})
     launch = replace(launch, programs=programs, each_rank=each_rank)
-    env = _effective(_env(spec, topology, members, launch, leader_env), facts.env)
+    env = _effective(_env(spec, facts, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.env_file:
         whole, theirs = environment(facts.env, env), {var.name for var in each_rank}
@@ -133,10 +133,14 @@ def _mode(
 
 def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:
     """What only the run can know, and what is done about it."""
-    words, found = [], members.reports[topology.me].interfaces
-    if len(found) > 1 and mode == "coordinated" and members.assumed and not spec.mpi.interface:
-        over = f"the one that it comes over, of {', '.join(found)}; or set mpi.interface"
-        words.append(f"network interface: from the roll call, {over}")
+    words, own = [], members.reports[topology.me]
+    if mode == "coordinated" and members.assumed:
+        asked = spec.network.interface != interfaces.AUTO
+        if asked and own.interface:
+            words.append(f"network interface: {own.interface.name} here; the roll call brings the other nodes' names")
+        elif len(own.interfaces) > 1 and not asked and not spec.mpi.interface:
+            over = f"the one that it comes over, of {', '.join(own.interfaces)}; or set network.interface"
+            words.append(f"network interface: from the roll call, {over}")
     if launch.needs_rank_table and not members.cards:
         words.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
     if mode == "coordinated":
@@ -154,7 +158,12 @@ def _effective(env: tuple[EnvVar, ...], given: Collection[str]) -> tuple[EnvVar,
 
 
 def _env(
-    spec: JobSpec, topology: Topology, members: Members, launch: Launch, leader_env: Mapping[str, str] | None
+    spec: JobSpec,
+    facts: Facts,
+    topology: Topology,
+    members: Members,
+    launch: Launch,
+    leader_env: Mapping[str, str] | None,
 ) -> tuple[EnvVar, ...]:
     device = [
         EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
@@ -163,20 +172,24 @@ def _env(
     if leader_env is not None:
         asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *_network(spec, members.reports[topology.me]), *launch.rank_env, *asked, ours)
+    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.rank_env, *asked, ours)
 
 
-def _network(spec: JobSpec, own: NodeReport) -> list[EnvVar]:
-    """Which interface NCCL and Gloo take: what the user said, else the roll call's where there are several."""
-    if asked := spec.mpi.interface:
+def _network(spec: JobSpec, facts: Facts, own: NodeReport) -> list[EnvVar]:
+    """Which interface libraries take: what the user said, else the roll call's where there are several."""
+    wanted = spec.network.interface
+    if wanted == interfaces.AUTO and (asked := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
         taken = {"NCCL_SOCKET_IFNAME": "/" not in asked, "GLOO_SOCKET_IFNAME": not set(asked) & set("/,")}
         return [EnvVar(name, asked, origin, default=True) for name, takes in taken.items() if takes]
-    if not (name := interfaces.of_node(own)):
-        return []
-    values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}  # NCCL takes a name for a beginning of one
-    return [EnvVar(variable, value, "the roll call", default=True) for variable, value in values.items()]
+    origin, values = "the roll call" if wanted == interfaces.AUTO else str(spec.source("network.interface")), {}
+    if name := interfaces.of_node(own, wanted):  # NCCL and HCCL take a name without `=` for the beginning of one
+        values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name, "HCCL_SOCKET_IFNAME": f"={name}"}
+    there = [each.address for each in facts.interfaces if own.interface and each.name == own.interface.name]
+    if there and all(":" in address for address in there):  # else HCCL, and NCCL under mpirun, look for IPv4 alone
+        values |= {"NCCL_SOCKET_FAMILY": "AF_INET6", "HCCL_SOCKET_FAMILY": "AF_INET6"}
+    return [EnvVar(variable, value, origin, default=True) for variable, value in values.items()]
 
 
 def session_env(facts: Facts, topology: Topology) -> dict[str, str]:

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from entrypoint import __version__, interfaces
-from entrypoint.model import Facts, Interface, Members, NodeReport, Topology
+from entrypoint.model import Facts, Members, NodeReport, Topology
+from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
+_SHOWN = 4  # interfaces in one line
 _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
 
 
-def assume_members(topology: Topology, facts: Facts) -> Members:
+def assume_members(topology: Topology, facts: Facts, interface: str = interfaces.AUTO) -> Members:
     """What every node would answer if all were like this one: for a dry run, and before the roll call."""
-    found = interfaces.names(facts.interfaces)
+    found, mine = interfaces.names(facts.interfaces), None
+    if interface != interfaces.AUTO:
+        mine = interfaces.pick(facts.interfaces, interface)
     return Members(
         tuple(
-            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interfaces=found)
+            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interface=mine, interfaces=found)
             for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,
     )
 
 
-def with_interface(members: Members, rank: int, interface: Interface | None) -> Members:
-    """The members, with the interface over which the roll call came to this node."""
-    answers = [replace(each, interface=interface) if each.rank == rank else each for each in members.reports]
+def with_interface(members: Members, rank: int, spec: JobSpec, facts: Facts, addresses: Iterable[str]) -> Members:
+    """The members, with this node's interface: the one asked for, else the one with the roll call's addresses here."""
+    mine, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
+    if wanted != interfaces.AUTO:
+        mine = interfaces.pick(facts.interfaces, wanted, mine)
+    answers = [replace(each, interface=mine) if each.rank == rank else each for each in members.reports]
     return replace(members, reports=tuple(answers))
+
+
+def interface_words(spec: JobSpec, members: Members) -> list[str]:
+    """What all nodes' traffic takes where one was asked for; a warning where some have IPv4 there and others IPv6."""
+    if spec.network.interface == interfaces.AUTO:
+        return []
+    each = list(dict.fromkeys(f"{it.name} {it.network}" for report in members.reports if (it := report.interface)))
+    seen = ", ".join(each[:_SHOWN]) + (f" and {len(each) - _SHOWN} more" if len(each) > _SHOWN else "")
+    if len({":" in words for words in each}) > 1:
+        do = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
+        return [f"warning: some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]
+    return [f"network interface: {seen}"]
 
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:

@@ -8,7 +8,18 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
-from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, PATH, RUN_DIR, HostEntry, Renamed, Rule, adapter
+from entrypoint.spec.rules import (
+    INTERFACE,
+    JOB_NAME,
+    MAX_NODES,
+    MAX_SLOTS,
+    PATH,
+    RUN_DIR,
+    HostEntry,
+    Renamed,
+    Rule,
+    adapter,
+)
 from entrypoint.values import dataclass, field
 
 Port = Annotated[int, Rule(ge=1, le=65535)]
@@ -43,15 +54,29 @@ class SshSpec:
 
 
 @dataclass(frozen=True)
+class NetworkSpec:
+    """The network that training uses, under every launcher.
+
+    interface:
+      The network interface for Open MPI (btl and daemons), NCCL, Gloo and HCCL: its name, the beginning of its name
+      (`ib`), or its network (`10.0.0.0/24`), by which nodes may have other names for it. A node without it is an error.
+      `auto` is, where a node has several, the one that the roll call came over. Libraries' own variables win over it.
+    """
+
+    interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
+
+
+@dataclass(frozen=True)
 class MpiSpec:
     """What the mpirun line is made of. Each field has the documented ModelArts variable as a second name.
 
     np: Ranks in all; slots summed over the nodes where not given.
     hostfile: Path of your own hostfile; ours, written after the roll call, where not given.
     interface:
-      Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher. Where
-      not given, and a node has several, the one that the roll call came over; else only NCCL is told, under mpirun, and
-      only ib0,bond0,eth0.
+      Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher, passed
+      as written. `network.interface` looks for one on each node, and must say the same where both are given.
+      Where neither is, and a node has several, the one that the roll call came over; else only NCCL is told, under
+      mpirun, and only ib0,bond0,eth0.
     tune_file:
       Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment.
     bind_args: mpirun's binding options; `-bind-to none -map-by slot` where not given.
@@ -200,6 +225,7 @@ class JobSpec:
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None
     prefix: Literal["node", "job"] = "node"
     ssh: SshSpec = SshSpec()
+    network: NetworkSpec = NetworkSpec()
     mpi: MpiSpec = MpiSpec()
     torch: TorchSpec = TorchSpec()
     tensorflow: TensorflowSpec = TensorflowSpec()

@@ -219,6 +219,10 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
     if rank is not None and hosts and rank >= len(hosts):
         what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
         yield "node_rank", what, str(rank), "count from 0, or add hosts"
+    one, other = chosen.get("network.interface"), chosen.get("mpi.interface")
+    if one not in (None, "auto") and other not in (None, one):
+        seen = f"{quoted(one)}, and {quoted(other)} ({items['mpi.interface'].place.source})"
+        yield "network.interface", "mpi.interface says something else", seen, "remove one of them"
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
             do = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"

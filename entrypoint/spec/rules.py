@@ -262,6 +262,31 @@ PATH = Rule("path", check=_path, is_path=True)
 RUN_DIR = Rule("path", check=_run_dir, is_path=True)
 
 
+def _interface(text: str) -> Wrong | None:
+    import ipaddress  # here, since most starts name no interface
+
+    if re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}", text) and not ip(text):  # 15 characters: netdevice(7)
+        return None
+    what = "one interface is needed: its name, the beginning of its name, its network, or auto"
+    do = "write for example eth0, ib, 10.0.0.0/24 or fd00::/64; several for Open MPI and NCCL: mpi.interface"
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return what, do
+    if "/" not in text:
+        return "an address is of one node alone", f"write the nodes' network, such as {_network_of(text)}, or a name"
+    return None if str(network) == text else ("this is not how a network is written", f"write {network}")
+
+
+def _network_of(address: str) -> str:
+    import ipaddress
+
+    return str(ipaddress.ip_network(f"{address}/{64 if ':' in address else 24}", strict=False))
+
+
+INTERFACE = Rule("interface's name, beginning of a name, network (CIDR), or `auto`", check=_interface)
+
+
 def adapter(kind: str) -> Rule:
     """The rule of a field that names an adapter of a kind, such as `launchers`."""
     one = kind.removesuffix("s")

@@ -77,6 +77,7 @@ REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
     "no such program of many": (127, ("--launcher", "tensorflow", "--", "no-such-program"), {}),
     "not to be executed": (126, ("--launcher", "pytorch", "--", "./weak"), {}),
     "no such script": (127, ("--launcher", "torchrun", "--", "python", "none.py"), {}),
+    "no such interface": (78, ("--launcher", "plain", "--network-interface", "none9", "--", "true"), {}),
     "no such device": (78, ("--device", "nvidia", "--", "true"), {}),
     "fewer devices than ranks": (
         78, ("--slots", "3", "--launcher", "torchrun", "--", "true"), {"ENTRYPOINT_SIMULATE_ASCEND": "2"},

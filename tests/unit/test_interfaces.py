@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from entrypoint import interfaces, plan
-from entrypoint.host import openmpi
+from entrypoint.errors import ConfigError, SpecError
+from entrypoint.host import checks, openmpi
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site
+from entrypoint.plan.members import interface_words
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
@@ -17,6 +19,7 @@ from entrypoint.values import replace
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
 ETH1 = Interface("eth1", "10.9.0.7", "10.9.0.0/24")
 V6 = Interface("eth0", "fd00::7", "fd00::/64")
+ETH1_IS_TOLD = {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1", "HCCL_SOCKET_IFNAME": "=eth1"}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,32 @@ def test_what_open_mpi_is_told(nodes: list[tuple[Interface | None, int]], chosen
 Own = tuple[Interface, int]  # that the roll call came over, and how many there are
 
 
+@pytest.mark.parametrize(
+    ("wanted", "usual", "found"),
+    [
+        ("eth1", None, ETH1),
+        ("eth", None, ETH0),
+        ("eth", ETH1, ETH1),  # of several, the roll call's
+        ("eth0", V6, V6),
+        ("eth0", ETH1, ETH0),
+        ("10.9.0.0/16", None, ETH1),
+        ("10.0.0.0/8", ETH1, ETH1),
+        ("fd00::/16", None, V6),
+        ("10.1.0.0/16", None, None),
+        ("ib", None, None),
+        ("eth1", ETH0, ETH1),
+    ],
+)
+def test_the_interface_that_is_meant(wanted: str, usual: Interface | None, found: Interface | None) -> None:
+    assert interfaces.pick([ETH0, V6, ETH1], wanted, usual) == found
+
+
+def test_a_whole_name_is_not_the_beginning_of_another() -> None:
+    ten = replace(ETH1, name="eth10")
+    assert interfaces.pick([ten, ETH1], "eth1") == ETH1
+    assert interfaces.pick([V6, ETH0], "eth0") == ETH0  # of one name, the IPv4 address, which all libraries know
+
+
 def planned(launcher: str, own: Own, other: Own, more: str = "", **env: str) -> Plan:
     spec = load(f"launcher: {launcher}\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}", "job.yaml", env, {})
     here = Facts(env=env, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4")
@@ -73,7 +102,7 @@ def network(variables: tuple[EnvVar, ...]) -> dict[str, str]:
 @pytest.mark.parametrize("launcher", ["torchrun", "plain", "mpirun", "torchlaunch"])
 def test_programs_take_the_interface_of_the_roll_call_where_there_are_several(launcher: str) -> None:
     told = planned(launcher, (ETH1, 2), (ETH1, 1)).env
-    assert network(told) == {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1"}
+    assert network(told) == ETH1_IS_TOLD
     assert {each.origin for each in told if "IFNAME" in each.name} == {"the roll call"}
     assert network(planned(launcher, (ETH1, 1), (ETH1, 2)).env) == {}
 
@@ -87,7 +116,7 @@ def test_the_users_choice_wins_and_is_for_every_launcher(launcher: str) -> None:
     assert network(two.env) == {"NCCL_SOCKET_IFNAME": "eth0,bond0"}
     assert network(planned(launcher, *several, "mpi: {interface: 10.0.0.0/8}").env) == {}
     own = planned(launcher, *several, NCCL_SOCKET_IFNAME="mine")
-    assert network(own.env) == {"GLOO_SOCKET_IFNAME": "eth1"}
+    assert network(own.env) == {name: ETH1_IS_TOLD[name] for name in ("GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")}
 
 
 @pytest.mark.parametrize(
@@ -123,14 +152,162 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
         assert network(made.launch.programs[0].env).keys() - {"NCCL_SOCKET_IFNAME"} == told
 
 
-def test_a_plan_says_that_the_roll_call_decides() -> None:
-    words = "network interface: from the roll call, the one that it comes over, of eth0, eth1; or set mpi.interface"
+@pytest.mark.parametrize(
+    ("more", "words", "asked"),
+    [
+        ("", "from the roll call, the one that it comes over, of eth0, eth1; or set network.interface", False),
+        ("network: {interface: eth}", "eth0 here; the roll call brings the other nodes' names", True),
+    ],
+)
+def test_a_plan_says_what_the_roll_call_decides(more: str, words: str, asked: bool) -> None:
+    words = f"network interface: {words}"
     secret = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
-    spec = load("launcher: plain\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n", "job.yaml", secret, {})
-    for several, said in (((ETH0, ETH1), True), ((ETH0, V6), False)):
+    spec = load(f"launcher: plain\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}", "job.yaml", secret, {})
+    for several, said in (((ETH0, ETH1), True), ((ETH0, V6), asked)):
         here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=several)
         here = replace(here, programs={"sshd": "/usr/sbin/sshd"})
         where = build(spec, here, Site("local"), Device("cpu", 0, ""))
         made = plan.settle(spec, here, where)
         assert (words in plan_text(spec, made).splitlines()) == said
-        assert network(made.env) == {}
+        assert bool(network(made.env)) == asked
+
+
+ASKED = "network: {{interface: {}}}"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "plain", "mpirun", "torchlaunch", "pytorch", "msrun", "tensorflow"])
+def test_what_was_asked_for_is_told_even_where_there_is_no_other(launcher: str) -> None:
+    told = planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("eth")).env
+    assert network(told) == ETH1_IS_TOLD
+    assert {each.origin for each in told if "IFNAME" in each.name} == {"spec job.yaml:5:22"}
+    assert network(planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("auto")).env) == {}
+
+
+def test_one_node_is_told_as_well() -> None:
+    """No roll call looks for the interface: it is found as the plan is made."""
+    spec = load("command: [x]\nnetwork: {interface: 10.9.0.0/24}", "job.yaml", {}, {})
+    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=(ETH0, ETH1))
+    assert network(plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, ""))).env) == ETH1_IS_TOLD
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "more", "env", "told"),
+    [
+        (ETH1, ETH1, ASKED.format("eth"), {}, {"MY_MPI_BTL_TCP_IF": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH0, ETH1, ASKED.format("eth"), {},
+         {"MY_MPI_BTL_TCP_IF": "10.0.0.0/24,10.9.0.0/24", "NCCL_SOCKET_IFNAME": "^lo,docker"}),
+        (ETH0, ETH1, ASKED.format("10.0.0.0/8"), {},
+         {"MY_MPI_BTL_TCP_IF": "10.0.0.0/8", "NCCL_SOCKET_IFNAME": "^lo,docker"}),
+        (ETH1, ETH1, ASKED.format("eth") + "\nmpi: {tune_file: /t}", {},
+         {"MY_MPI_BTL_TCP_IF": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH1, ETH1, ASKED.format("eth") + "\nmpi: {interface: eth}", {},
+         {"MY_MPI_BTL_TCP_IF": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH1, ETH1, ASKED.format("eth"), {"MY_MPI_BTL_TCP_IF": "eth"},
+         {"MY_MPI_BTL_TCP_IF": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH1, ETH1, ASKED.format("eth") + "\nmpi: {mca_args: -mca btl_tcp_if_include a}", {}, {}),
+        (ETH1, ETH1, ASKED.format("eth"), {"OMPI_MCA_oob_tcp_if_include": "x"}, {"NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH1, ETH1, ASKED.format("eth"), {"PRTE_MCA_prte_if_include": "x"}, {"NCCL_SOCKET_IFNAME": "=eth1"}),
+        (ETH1, ETH1, ASKED.format("eth"), {"NCCL_SOCKET_IFNAME": "x"}, {"MY_MPI_BTL_TCP_IF": "eth1"}),
+        (V6, V6, ASKED.format("fd00::/64"), {}, {"MY_MPI_BTL_TCP_IF": "eth0", "NCCL_SOCKET_IFNAME": "=eth0"}),
+    ],
+)  # fmt: skip
+def test_what_mpirun_is_told_of_what_was_asked_for(
+    own: Interface, other: Interface, more: str, env: dict[str, str], told: dict[str, str]
+) -> None:
+    assert network(planned("mpirun", (own, 1), (other, 1), more, **env).launch.programs[0].env) == told
+
+
+def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
+    with pytest.raises(ConfigError, match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on a, ib0"):
+        planned("mpirun", (V6, 1), (replace(V6, name="ib0"), 1), ASKED.format("fd00::/64"))
+    planned("mpirun", (V6, 2), (replace(V6, name="ib0"), 2))  # nobody asked: Open MPI looks by itself
+
+
+@pytest.mark.parametrize(
+    ("there", "family"), [((V6,), "AF_INET6"), ((ETH0, V6), None), ((V6, ETH1), "AF_INET6"), ((ETH0,), None)]
+)
+def test_libraries_that_look_for_ipv4_are_told_of_ipv6(there: tuple[Interface, ...], family: str | None) -> None:
+    spec = load("command: [x]\nnetwork: {interface: eth0}", "job.yaml", {}, {})
+    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=there)
+    made = plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, "")))
+    told = {each.name: each.value for each in made.env}
+    assert [told.get(f"{name}_SOCKET_FAMILY") for name in ("NCCL", "HCCL")] == [family, family]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "seen"),
+    [
+        ("ib", (ETH0, ETH1), "it has eth0 10.0.0.7, eth1 10.9.0.7"),
+        ("10.1.0.0/16", (V6,), "it has eth0 fd00::7"),
+        ("eth0", (), "it has none that is up and has an address"),
+        ("eth", (ETH0,), None),
+        ("auto", (), None),
+    ],
+)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_node_without_it_is_refused_and_says_what_it_has(
+    wanted: str, found: tuple[Interface, ...], seen: str | None, nodes: int
+) -> None:
+    hosts = "hosts: [a, b]\nnode_rank: 0\n" * (nodes - 1)
+    spec = load(f"{hosts}command: [x]\nnetwork: {{interface: {wanted}}}", "job.yaml", {}, {})
+    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4", interfaces=found)
+    made = plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, "")))
+    refused, _ = checks.machine(spec, here, made)
+    assert (refused is not None) == (seen is not None)
+    if refused:
+        assert refused.status == 78
+        assert f"has no network interface {wanted} (spec job.yaml:" in refused.reason
+        assert f"| {seen} | " in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "wanted", "words"),
+    [
+        (ETH0, ETH0, "eth0", "network interface: eth0 10.0.0.0/24"),
+        (ETH0, ETH1, "eth", "network interface: eth0 10.0.0.0/24, eth1 10.9.0.0/24"),
+        (ETH0, V6, "eth0", "warning: some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24, eth0"),
+        (ETH0, ETH1, "auto", ""),
+    ],
+)
+def test_the_leader_says_what_the_nodes_take(own: Interface, other: Interface, wanted: str, words: str) -> None:
+    spec = load(f"command: [x]\nnetwork: {{interface: {wanted}}}", "job.yaml", {}, {})
+    said = interface_words(spec, Members((answer(0, own, 1), answer(1, other, 1))))
+    assert [each[: len(words)] for each in said] == [words] * bool(words)
+
+
+def test_a_thousand_networks_are_one_line() -> None:
+    each = [answer(i, Interface("eth0", f"10.0.{i}.7", f"10.0.{i}.0/24"), 1) for i in range(200)]
+    (said,) = interface_words(load("network: {interface: eth0}", "job.yaml", {}, {}), Members(tuple(each)))
+    assert said.endswith("eth0 10.0.3.0/24 and 196 more")
+
+
+@pytest.mark.parametrize("text", ["auto", "eth0", "ib", "eth0.100", "10.0.0.0/8", "fd00::/64", "bond-1"])
+def test_interfaces_that_a_spec_may_name(text: str) -> None:
+    assert load(f"network: {{interface: '{text}'}}", "job.yaml", {}, {}).network.interface == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("eth0,eth1", "one interface is needed: .*several for Open MPI and NCCL: mpi.interface"),
+        ("", "one interface is needed"),
+        ("a-name-of-20-letters", "one interface is needed"),
+        ("=eth0", "one interface is needed"),
+        ("10.0.0.0/33", "one interface is needed"),
+        ("10.0.0.7", "an address is of one node alone .*such as 10.0.0.0/24"),
+        ("fd00::7", "an address is of one node alone .*such as fd00::/64"),
+        ("10.0.0.7/24", "this is not how a network is written .*write 10.0.0.0/24"),
+        ("10.0.0.0/255.0.0.0", "this is not how a network is written .*write 10.0.0.0/8"),
+    ],
+)
+def test_what_no_interface_is(text: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        load(f"network: {{interface: '{text}'}}", "job.yaml", {}, {})
+
+
+def test_two_settings_that_say_different_things_are_an_error() -> None:
+    text = "network: {interface: ib0}\ncommand: [x]\n"
+    with pytest.raises(SpecError, match=r"mpi.interface says something else .*eth0.*env MY_MPI_BTL_TCP_IF"):
+        load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})
+    load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "ib0"}, {})
+    load("network: {interface: auto}", "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})

@@ -402,6 +402,7 @@ TEXTS = {
     "prefix": ("job", "job"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
+    "network.interface": ("ib", "ib"),
     "ssh.client": ("files", "files"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
