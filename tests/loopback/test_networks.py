@@ -1,7 +1,7 @@
-"""Nodes with a second network interface that leads nowhere: the job takes the one that the roll call came over.
+"""Nodes with several network interfaces: the job takes the one that was asked for, else the roll call's.
 
 Each node has a network namespace of its own. eth1 leads to the other node; eth0 comes first, seems to lead there
-as well, and swallows what is sent to it.
+as well, and swallows what is sent to it. ib0 leads there too, and no host name means it. With IPv6 there is no IPv4.
 """
 
 from __future__ import annotations
@@ -19,6 +19,17 @@ Make = Callable[..., Cluster]
 # In one write, since two ranks' pieces may mix on their way.
 SUM = "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
 SHOW = 'echo "node $NODE: nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME"'
+NAMES = "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $HCCL_SOCKET_IFNAME"
+ALL = f'echo "$NODE: {NAMES} $NCCL_SOCKET_FAMILY $HCCL_SOCKET_FAMILY"'
+# Four million bytes to all, then the interfaces that sent at least one million.
+MOST = """
+import os, re
+from mpi4py import MPI
+MPI.COMM_WORLD.allreduce(bytearray(4000000), op=MPI.Op.Create(lambda a, b, _: a))
+sent = [line.replace(":", " ").split() for line in open("/proc/net/dev").readlines()[2:]]
+busy = [words[0] for words in sent if int(words[9]) > 1000000 and words[0] != "lo"]
+os.write(1, f"busy {busy}\\n".encode())
+"""
 
 
 def ip(words: str, check: bool = True) -> bool:
@@ -34,7 +45,7 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
     if not ip(f"netns add {made[2]}", check=False):
         pytest.skip("may not make network namespaces here")
 
-    def make(second: int, name_there: str = "eth1") -> list[str]:
+    def make(second: int, name_there: str = "eth1", third: str = "", ipv6: bool = False) -> list[str]:
         a, b, nowhere = made
         for number, name in enumerate((a, b)):
             ip(f"netns add {name}")
@@ -45,10 +56,13 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
                 ip(f"-n {name} address add 10.78.0.{number + 1}/24 dev eth0")
                 ip(f"-n {name} link set eth0 up")
                 ip(f"-n {name} neigh add 10.78.0.{2 - number} lladdr 02:00:00:00:00:99 dev eth0")
-        ip(f"-n {a} link add eth1 type veth peer name {name_there} netns {b}")
-        for number, (name, link) in enumerate(((a, "eth1"), (b, name_there))):
-            ip(f"-n {name} address add 10.77.0.{number + 1}/24 dev {link}")
-            ip(f"-n {name} link set {link} up")
+        lead = [("eth1", name_there, "10.77.0.{}/24"), *([("ib0", third, "10.79.0.{}/24")] if third else [])]
+        for here, there, addresses in lead:
+            ip(f"-n {a} link add {here} type veth peer name {there} netns {b}")
+            for number, (name, link) in enumerate(((a, here), (b, there))):
+                address = f"fd77::{number + 1}/64" if ipv6 else addresses.format(number + 1)
+                ip(f"-n {name} address add {address} dev {link}{' nodad' * ipv6}")
+                ip(f"-n {name} link set {link} up")
         return [a, b]
 
     yield make
@@ -56,17 +70,22 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
         ip(f"netns delete {name}", check=False)
 
 
-def start(job: Cluster, spaces: list[str], launcher: str, *command: str) -> None:
+def start(job: Cluster, spaces: list[str], launcher: str, *command: str, asked: str = "", ipv6: bool = False) -> None:
     for rank in (1, 0):
         argv = ("ip", "netns", "exec", spaces[rank], sys.executable, "-m", "entrypoint", "run")
-        env = {"ENTRYPOINT_HOSTS": "node-0=10.77.0.1,node-1=10.77.0.2", "ENTRYPOINT_TIMEOUTS_LAUNCH": "15"}
+        hosts = "node-0=fd77::1,node-1=fd77::2" if ipv6 else "node-0=10.77.0.1,node-1=10.77.0.2"
+        env = {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_TIMEOUTS_LAUNCH": "15", "ENTRYPOINT_NETWORK_INTERFACE": asked}
         job.start(rank, argv=(*argv, "--launcher", launcher, "--", *command), env=env)
 
 
 @pytest.mark.parametrize(
     ("second", "name_there", "told"),
-    [(1, "eth1", "nccl =eth1 gloo "), (2, "net7", "nccl =net7 gloo net7")],
-    ids=["on-one", "on-all-by-two-names"],
+    [
+        (1, "eth1", "nccl =eth1 gloo "),
+        (2, "eth1", "nccl =eth1 gloo eth1"),
+        (2, "net7", "nccl =net7 gloo net7"),
+    ],
+    ids=["on-one", "on-all", "on-all-by-two-names"],
 )
 def test_mpi_takes_the_interface_that_leads_to_the_others(
     cluster: Make, spaces: Callable[..., list[str]], second: int, name_there: str, told: str
@@ -83,3 +102,76 @@ def test_every_launcher_tells_its_programs(cluster: Make, spaces: Callable[..., 
     start(job, spaces(2), "plain", "sh", "-c", SHOW)
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     assert job.out(0) + job.out(1) == "node 0: nccl =eth1 gloo eth1\nnode 1: nccl =eth1 gloo eth1\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "busy"),
+    [
+        ("auto", "ib0", "eth1 eth1"),
+        ("ib", "ib0", "ib0 ib0"),
+        ("ib0", "ib0", "ib0 ib0"),
+        ("10.79.0.0/24", "hca", "ib0 hca"),
+    ],
+)
+def test_mpi_s_traffic_takes_what_was_asked_for(
+    asked: str, there: str, busy: str, cluster: Make, spaces: Callable[..., list[str]]
+) -> None:
+    job = cluster(2, slots=1)
+    start(job, spaces(2, third=there), "mpirun", sys.executable, "-c", MOST, asked=asked)
+    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert sorted(job.out(0).splitlines()) == sorted(f"busy ['{name}']" for name in busy.split())
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_every_library_of_every_launcher_is_told_what_was_asked_for(
+    launcher: str, cluster: Make, spaces: Callable[..., list[str]]
+) -> None:
+    job = cluster(2, slots=1)
+    start(job, spaces(0, "net7"), launcher, "sh", "-c", ALL, asked="10.77.0.0/16")
+    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    family = "AF_INET" if launcher == "mpirun" else ""  # the documented default of run_mpi.sh
+    lines = sorted((job.out(0) + job.out(1)).splitlines())
+    assert lines == [f"0: =eth1 eth1 =eth1 {family} ", f"1: =net7 net7 =net7 {family} "]
+    assert "network interface: eth1 10.77.0.0/24, net7 10.77.0.0/24" in job.err(0)
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_a_node_without_the_interface_is_named_with_what_it_has(
+    launcher: str, cluster: Make, spaces: Callable[..., list[str]]
+) -> None:
+    job = cluster(2, slots=1)
+    start(job, spaces(1, "net7"), launcher, "echo", "started", asked="eth1")
+    assert job.ends(30) == {0: 78, 1: 78}, job.both()
+    assert job.out(0) + job.out(1) == ""
+    for rank in (0, 1):
+        assert "node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)" in job.err(rank)
+        assert "it has net7 10.77.0.2" in job.err(rank)
+        assert "node-0 has no" not in job.err(rank)
+
+
+def major() -> int:
+    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(said.split("(Open MPI) ")[1].split(".")[0])
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+@pytest.mark.parametrize(
+    ("asked", "there"), [("auto", "eth1"), ("auto", "net7"), ("fd77::/64", "eth1"), ("fd77::/64", "net7")]
+)
+def test_ipv6_alone(asked: str, there: str, launcher: str, cluster: Make, spaces: Callable[..., list[str]]) -> None:
+    job = cluster(2, slots=1)
+    command = ALL if launcher == "plain" else f'{sys.executable} -c "{SUM}"; {ALL}'
+    start(job, spaces(0, there, ipv6=True), launcher, "sh", "-c", command, asked=asked, ipv6=True)
+    refused = {"mpirun": "cannot start ranks over IPv6 alone" if major() >= 5 else ""}.get(launcher, "")
+    if launcher == "mpirun" and not refused and asked != "auto" and there != "eth1":
+        refused = "Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1 fd77::/64 on node-0"
+    if refused:
+        assert job.ends(30) == {0: 78, 1: 78}, job.both()
+        assert refused in job.err(0)
+        assert refused in job.err(1)
+        return
+    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    each = ["  ", "  "] if asked == "auto" else [f"={name} {name} ={name}" for name in ("eth1", there)]
+    family = "AF_INET6 AF_INET6"
+    said = [f"{rank}: {names} {family}" for rank, names in enumerate(each)]
+    assert sorted((job.out(0) + job.out(1)).splitlines()) == said + ["sum 3"] * (2 if launcher == "mpirun" else 0)
