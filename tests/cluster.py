@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import secrets
 import signal
 import socket
@@ -28,9 +30,16 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nobody has, on any address.
+
+    It is below those that the kernel gives to connections (ip(7)): one of them may be taken meanwhile. It is random
+    whatever the tests' seed, since others run beside us.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20000, 32768)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("", port))
+            return port
 
 
 def clean_environment() -> dict[str, str]:
