@@ -68,6 +68,18 @@ def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.Argum
 
 
 _PROGRAM = "[options] [-- PROGRAM ARGUMENT ...]"
+DEPLOY = {
+    "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
+    "nodes": ("N", "number of nodes, where the spec names no hosts"),
+    "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
+    "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
+    "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
+    "flavor": ("ID", "kind of the instances (modelarts)"),
+    "pool": ("ID", "dedicated resource pool (modelarts)"),
+    "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
+    "logs": ("OBS", "OBS folder for the job's logs (modelarts)"),
+}
+"""The options of `deploy` beside those of the job: metavar and help. A target says which it takes: `TAKES`."""
 
 
 def _run(commands: _Commands, spec: str | None) -> None:
@@ -96,10 +108,10 @@ def _deploy(commands: _Commands, spec: str | None) -> None:
     deploy = _command(commands, "deploy", f"TARGET --image IMAGE {_PROGRAM}", text)
     _job_arguments(deploy, spec)
     deploy.add_argument("target", choices=registry.names("deploy"))
-    deploy.add_argument("--image", required=True, help="image with the toolkit in it")
-    deploy.add_argument("--nodes", metavar="N", help="number of nodes, where the spec names no hosts")
-    deploy.add_argument("--resource", action="append", default=[], metavar="NAME=N", help="of each node (Kubernetes)")
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+    for name, (metavar, words) in DEPLOY.items():
+        more: dict[str, Any] = {"action": "append"} if name == "resource" else {}
+        deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
 
 
 def _ranktable(commands: _Commands, spec: str | None) -> None:

@@ -20,6 +20,7 @@ from entrypoint.model import Facts, File
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
+    from types import ModuleType
 
     from entrypoint.spec import JobSpec, Override
 
@@ -205,13 +206,34 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
-    options = module.Options(args.image, folder, name, text, nodes, tuple(args.resource))
+    own = _options(args, module)
+    options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
     if left := specs.kept_back(spec):
         say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
+    for line in module.notes(spec, options) if hasattr(module, "notes") else ():
+        say(line)
     return _give(rendered, args.out, say)
+
+
+def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, str]:
+    """Deploy's own options that were given, but for those whose text is read elsewhere.
+
+    Raises UsageError for one that the target cannot express, and where an image is missing.
+    """
+    from entrypoint.arguments import DEPLOY
+    from entrypoint.deploy._options import DEFAULT
+
+    given = {name: value for name in DEPLOY if (value := getattr(args, name)) is not None}
+    takes = getattr(target, "TAKES", DEFAULT)
+    if other := [f"--{name}" for name in given if name not in takes]:
+        do = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
+        raise UsageError(f"the target {args.target} cannot express this", ", ".join(other), do)
+    if not args.image and getattr(target, "NEEDS_IMAGE", True):
+        raise UsageError(f"the target {args.target} needs an image", "no --image", "add --image IMAGE")
+    return {name: value for name, value in given.items() if name not in ("nodes", "resource")}
 
 
 def _ranktable(args: argparse.Namespace, say: Speaker) -> int:

@@ -9,17 +9,26 @@ from entrypoint.errors import UsageError
 from entrypoint.spec import JobSpec, given
 from entrypoint.values import dataclass
 
+DEFAULT = ("image", "nodes", "resource")
+"""The flags of `deploy` that a target takes which has no `TAKES`."""
+
 
 @dataclass(frozen=True)
 class Options:
     """From the command line of `entrypoint deploy`."""
 
-    image: str
+    image: str  # "" only for a target that needs none: NEEDS_IMAGE = False
     folder: str = ""  # absolute path of the folder that holds the spec
     spec_name: str = "job.yaml"  # name of the spec's file in that folder
     spec_text: str = ""
     nodes: int | None = None  # where the spec names no hosts
     resources: tuple[str, ...] = ()  # NAME=QUANTITY of each node
+    runtime: str = ""  # what starts containers, where the target has a choice
+    time: str = ""  # the job's time limit, as the target writes it
+    flavor: str = ""  # the platform's name for a kind of instance
+    pool: str = ""  # the platform's name for instances of one's own
+    code: str = ""  # folder of an object store with the program
+    logs: str = ""  # folder of an object store for logs
 
 
 def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:

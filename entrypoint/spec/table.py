@@ -129,6 +129,28 @@ def kept_back(spec: JobSpec) -> list[str]:
     return _shared(spec)[1]
 
 
+def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
+    """What the spec's file says, as variables where nobody has the file; and the secrets that they leave out, by name.
+
+    Not the hosts and this node's index.
+    """
+    out: dict[str, str] = {}
+    kept = spec.written_secrets()
+    for field in fields():
+        value: Any = spec.value(field.path)
+        if spec.source(field.path).origin != "spec" or value is None or field.path in ("hosts", "node_rank"):
+            continue
+        if field.kind == "mapping":
+            kept += [name for name, text in value.items() if name not in kept and secret.masked(text) != text]
+            value = {name: text for name, text in value.items() if name not in kept}
+        words = [value] if isinstance(value, str) else value if field.kind == "list" else []
+        if secret.masked_words(list(words)) != list(words):
+            kept.append(field.path)
+        elif value != {}:
+            out[field.env] = _text(value)
+    return out, kept
+
+
 def left_out(spec: JobSpec) -> list[str]:
     """The secrets that a script which others may read cannot have in it: variables of `env`, and `command`."""
     names = [name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value]

@@ -13,6 +13,8 @@ import yaml
 
 from entrypoint import cli, registry
 from entrypoint import spec as specs
+from entrypoint.arguments import DEPLOY
+from tests import slurm
 from tests.cluster import clean_environment
 
 # A flag -> a value that it takes. A new flag of the spec has to be added here, or this fails.
@@ -29,11 +31,23 @@ def variables(part: Any) -> Iterator[dict[str, str]]:
     if not isinstance(part, (dict, list)):
         return
     for key, value in part.items() if isinstance(part, dict) else enumerate(part):
-        if key in ("env", "environment"):
+        if key in ("env", "environment", "environments"):
             env = value if isinstance(value, dict) else {each["name"]: each.get("value", "") for each in value}
             yield {name: text.replace("$$", "$") for name, text in env.items()}
         else:
             yield from variables(value)
+
+
+# What a target needs beside an image, and which flags it refuses by name.
+NEEDS = {"slurm": ["--runtime", "apptainer"], "modelarts": ["--flavor", "large"]}
+REFUSED = {("--secret-file", "kubernetes"), ("--hosts", "slurm"), ("--hosts", "modelarts")}
+
+
+def containers(text: str, target: str) -> list[dict[str, str]]:
+    """Variables of every container that a deployed file makes, as its reader hands them over."""
+    if target != "slurm":
+        return list(variables(list(yaml.safe_load_all(text))))
+    return [slurm.told(text)[1]]
 
 
 @pytest.mark.parametrize("target", registry.names("deploy"))
@@ -45,9 +59,12 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         monkeypatch.delenv(name)
     spec = tmp_path / "job.yaml"
     spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
-    words = ["deploy", target, "--spec", str(spec), "--image", "image", flag, FLAGS[flag]]
+    for secret in ("secret", "key/secret"):
+        (tmp_path / secret).parent.mkdir(exist_ok=True)
+        (tmp_path / secret).touch()
+    words = ["deploy", target, "--spec", str(spec), "--image", "image", *NEEDS.get(target, []), flag, FLAGS[flag]]
     status, said = cli.main(words), capfd.readouterr()
-    if flag == "--node-rank" or (flag, target) == ("--secret-file", "kubernetes"):
+    if flag == "--node-rank" or (flag, target) in REFUSED:
         assert (status, said.out) == (64, "")
         assert flag in said.err
         return
@@ -59,13 +76,69 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     expected = {"--env": '{"A": "b $c"}'}.get(flag, FLAGS[flag])
     if (flag, target) == ("--hosts", "kubernetes"):
         expected = "job-0.job,job-1.job"  # Pods have names of their own: the flag says how many there are
-    containers = list(variables(list(yaml.safe_load_all(said.out))))
-    assert containers
-    for env in containers:
+    if (flag, target) == ("--secret-file", "slurm"):
+        expected = f"{tmp_path}/key/secret"
+    found = containers(said.out, target)
+    assert found
+    for env in found:
         given = env[field.env]
         if field.kind == "list" and given.startswith("["):
             given = ",".join(json.loads(given))  # the other way to write a list
         assert (float(given) == float(expected)) if field.kind in ("number", "integer") else (given == expected)
+
+
+# A flag of deploy's own -> a value, and the targets that can express it. A new one has to be added here.
+OWN = {
+    "image": ("i", {"compose", "kubernetes", "modelarts", "slurm"}),
+    "nodes": ("2", {"compose", "kubernetes", "modelarts", "slurm"}),
+    "resource": ("nvidia.com/gpu=1", {"compose", "kubernetes", "slurm"}),
+    "runtime": ("pyxis", {"slurm"}),
+    "time": ("60", {"slurm"}),
+    "flavor": ("large", {"modelarts"}),
+    "pool": ("pool-1", {"modelarts"}),
+    "code": ("obs://bucket/code", {"modelarts"}),
+    "logs": ("obs://bucket/logs", {"modelarts"}),
+}
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
+@pytest.mark.parametrize("name", DEPLOY)
+def test_what_a_target_cannot_express_is_refused_by_name(
+    name: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(variable)
+    spec = tmp_path / "job.yaml"
+    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
+    value, takes = OWN[name]
+    words = ["deploy", target, "--spec", str(spec), "--image", "i", *NEEDS.get(target, []), f"--{name}", value]
+    status, said = cli.main(words), capfd.readouterr()
+    if target in takes:
+        assert status == 0, said.err
+        return
+    assert (status, said.out) == (64, "")
+    assert f"the target {target} cannot express this | --{name} | leave it out; {target} takes --image" in said.err
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])
+def test_who_needs_an_image_says_so(target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "job.yaml").write_text("hosts: [a, b]\n")
+    status = cli.main(["deploy", target, "--spec", str(tmp_path / "job.yaml")])
+    assert (status, f"the target {target} needs an image | no --image" in capfd.readouterr().err) == (64, True)
+
+
+def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(variable)
+    (tmp_path / "job.yaml").write_text("hosts: [a, b]\ncommand: [prog]\n")
+    words = ["deploy", "modelarts", "--spec", str(tmp_path / "job.yaml"), "--image", "i", "--flavor", "large"]
+    assert cli.main(words) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["algorithm"]["command"] == "entrypoint run"
+    assert "boot command | entrypoint run | " in said.err
+    assert "the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job" in said.err
 
 
 @pytest.mark.parametrize(

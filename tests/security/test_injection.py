@@ -21,6 +21,7 @@ from entrypoint.errors import EntrypointError
 from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
+from tests import slurm
 from tests.cluster import Cluster, clean_environment
 from tests.security.door import needs_ssh
 
@@ -146,6 +147,9 @@ def test_a_rendered_script_says_again_what_was_given(folder: Path, words: list[s
     assert env.get("ENTRYPOINT_WORKDIR") == (value if directory else None)
 
 
+NEEDS = {"modelarts": ["--flavor", "f"], "slurm": ["--runtime", "apptainer"]}  # of targets, beside an image
+
+
 @given(words=st.lists(hostile.filter(str.isprintable), min_size=1, max_size=6))
 @example(words=[word for word in NASTY if word.isprintable()])
 @settings(SLOW, max_examples=2 * MANY)
@@ -156,13 +160,19 @@ def test_a_deployed_file_says_what_was_given(folder: Path, target: str, words: l
     done = subprocess.run(
         [
             sys.executable, "-m", "entrypoint", "deploy", target, "--spec", "job.yaml", "--image", "i",
-            "--out", "made.yaml", "--", "prog", *words,
+            *NEEDS.get(target, []), "--out", "made.yaml", "--", "prog", *words,
         ],
         cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    documents = list(yaml.safe_load_all((folder / "made.yaml").read_text(encoding="utf-8")))
-    found = []
+    made, found = (folder / "made.yaml").read_text(encoding="utf-8"), []
+    if target == "slurm":
+        (folder / "secret").touch()
+        assert slurm.told(made)[0][-len(words) - 1 :] == ["prog", *words]
+        return
+    documents = list(yaml.safe_load_all(made))
+    if target == "modelarts":
+        documents = [json.loads(documents[0]["algorithm"]["environments"]["ENTRYPOINT_COMMAND"])]
 
     def look(value: object) -> None:
         if isinstance(value, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import yaml
 
 from entrypoint import errors
 from entrypoint import spec as specs
-from entrypoint.deploy import compose, kubernetes
+from entrypoint.deploy import compose, kubernetes, modelarts, slurm
 from entrypoint.errors import EntrypointError
-from tests.golden_deploy import CASES, cases, made
+from tests.golden_deploy import CASES, cases, made, rendered
 
 
 def name(case: Path) -> str:
@@ -23,9 +24,7 @@ def name(case: Path) -> str:
 
 @pytest.mark.parametrize("case", cases(), ids=name)
 def test_golden(case: Path) -> None:
-    assert made(case) == (case / "rendered.yaml").read_text(), (
-        f"{name(case)}: run `make golden` and read the difference"
-    )
+    assert made(case) == rendered(case).read_text(), f"{name(case)}: run `make golden` and read the difference"
 
 
 def manifests(case: str) -> dict[str, dict[str, Any]]:
@@ -206,3 +205,153 @@ def test_what_may_be_helped_by_a_retry_is_retried() -> None:
     advice = {row[0].strip("*"): row[-1].strip("* ") for row in rows if len(row) == 4}
     assert {status for status, words in advice.items() if words.startswith("retry")} == set(map(str, sorted(may)))
     assert "69, 71 or 75" in (docs / "how-to/kubernetes.md").read_text()
+
+
+def script(text: str, **options: Any) -> str:
+    given = {"image": "", "folder": "/job", "nodes": 2, **options}
+    return slurm.render(specs.load(text, "job.yaml", {}, {}), slurm.Options(**given))
+
+
+def sbatch(text: str) -> dict[str, str]:
+    """sbatch's options: those of the script's head, as sbatch reads them."""
+    head = text[: text.index("\nset -u\n")].splitlines()
+    assert all(line.startswith("#") for line in head), "sbatch reads no options after the first command"
+    options = [line.removeprefix("#SBATCH --") for line in head if line.startswith("#SBATCH")]
+    return {name: value for name, _, value in (option.partition("=") for option in options)}
+
+
+def test_what_a_slurm_job_asks_for() -> None:
+    assert sbatch(script("name: demo")) == {
+        "job-name": "demo", "nodes": "2", "ntasks-per-node": "1", "exclusive": "", "mem": "0", "signal": "TERM@60",
+        "requeue": "", "open-mode": "append",
+    }  # fmt: skip
+    asked = sbatch(script("device: nvidia\nslots: 4\ntimeouts: {grace: 300}", time="2-12"))
+    assert (asked["gres"], asked["time"], asked["signal"]) == ("gpu:4", "2-12", "TERM@330")
+    shared = sbatch(script("", resources=("cpu=8", "memory=64Gi", "nvidia.com/gpu=2", "shard:b=1")))
+    assert "exclusive" not in shared
+    assert (shared["cpus-per-task"], shared["mem"], shared["gres"]) == ("8", "64G", "gpu:2,shard:b:1")
+    assert "--cpus-per-task=8 \\\n" in script("", resources=("cpu=8",))  # srun does not take sbatch's since 22.05
+
+
+def test_hosts_of_a_slurm_job_count_its_nodes() -> None:
+    text = script("hosts: [a:4, b:4, c:4]\ndevice: nvidia", nodes=None)
+    assert sbatch(text)["nodes"] == "3"
+    assert "export ENTRYPOINT_SLOTS=4\n" in text
+    assert "ENTRYPOINT_HOSTS=$(scontrol show hostnames" in text
+    assert "ENTRYPOINT_HOSTS" not in script("")
+
+
+@pytest.mark.parametrize(
+    ("image", "runtime", "words"),
+    [
+        ("registry.example/team/train:1.2", "", "'--container-image=registry.example#team/train:1.2'"),
+        ("localhost:5000/train", "pyxis", "'--container-image=localhost:5000#train'"),
+        ("team/train:1.2", "pyxis", "--container-image=team/train:1.2"),
+        ("/images/train.sqsh", "pyxis", "--container-image=/images/train.sqsh"),
+        ("./train.sqsh", "pyxis", "--container-image=./train.sqsh"),
+        ("team/train:1.2", "apptainer", "apptainer exec --bind=/job --pwd=/job docker://team/train:1.2 \\"),
+        ("train.sif", "apptainer", "--pwd=/job train.sif \\"),
+        ("oras://registry.example/train", "apptainer", "--pwd=/job oras://registry.example/train \\"),
+    ],
+)
+def test_an_image_is_named_as_its_runtime_does(image: str, runtime: str, words: str) -> None:
+    assert words in script("", image=image, runtime=runtime)
+
+
+def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
+    text = script("secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i")
+    assert "--container-mounts=/job:/job,/keys/secret:/keys/secret --container-workdir=/job " in text
+    assert "--container-env=ENTRYPOINT_SPEC,ENTRYPOINT_SECRET_FILE " in text
+    text = script("secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i", runtime="apptainer")
+    assert "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n  entrypoint run &" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {"nodes": None}, "how many nodes should the job get? | the spec has no hosts | add --nodes 2"),
+        ("hosts: [a:1, b:2]", {}, "all nodes of a Slurm job get as many cards | slots 1, 2"),
+        ("device: nvidia", {}, "how many cards has each node? | device: nvidia, and no slots"),
+        ("device: ascend\nslots: 8", {}, "each cluster has its own name for such cards | device: ascend"),
+        ("", {"resources": ("huawei.com/Ascend910=8",)}, "Slurm has no such resource | huawei.com/Ascend910"),
+        ("", {"resources": ("gpu=1.5",)}, "Slurm counts gpu in whole numbers | 1.5"),
+        ("", {"resources": ("cpu=500m",)}, "Slurm counts cpu in whole numbers | 500m"),
+        ("", {"resources": ("memory=64",)}, "Slurm wants memory as a whole number with its unit | 64"),
+        ("", {"resources": ("gpu",)}, "a resource is NAME=QUANTITY | gpu"),
+        ("", {"runtime": "docker", "image": "i"}, "no such container runtime | --runtime docker"),
+        ("", {"runtime": "none", "image": "i"}, "without a container runtime there is no image | --image i"),
+        ("", {"runtime": "pyxis"}, "--runtime pyxis needs an image"),
+        ("", {"image": "i", "folder": "/a,b"}, "such a path cannot be mounted | /a,b"),
+        ("", {"time": "soon"}, "this is no time limit of Slurm's | --time soon"),
+        ("", {"time": "1\n#SBATCH --uid=0"}, "this is no time limit of Slurm's"),
+        ("", {"time": "1"}, "the time limit leaves the job no time | --time 1, and SIGTERM comes 60 s before"),
+        ("", {"time": "1:00"}, "the time limit leaves the job no time"),
+        ("timeouts: {grace: 70000}", {}, "Slurm cannot signal so long before the end | timeouts.grace is 70000"),
+    ],
+)
+def test_what_no_batch_script_can_say(text: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EntrypointError, match=re.escape(message)):
+        script(text, **options)
+
+
+@pytest.mark.parametrize("time", ["2", "1:01", "0:01:01", "0-1", "0-0:2", "0-0:1:1"])
+def test_every_form_of_a_time_limit(time: str) -> None:
+    assert sbatch(script("", time=time))["time"] == time
+
+
+def body(text: str, **options: Any) -> Any:
+    given = {"image": "swr.example/team/train:1.2", "nodes": 2, "flavor": "large", **options}
+    return json.loads(modelarts.render(specs.load(text, "job.yaml", {}, {}), modelarts.Options(**given)))
+
+
+def test_a_training_job_is_what_its_variables_say() -> None:
+    """A container with the body's variables has the spec that the file had, but for what the platform says."""
+    text = (
+        "name: demo\nhosts: [a:4, b:4]\nlauncher: torchrun\nenv: {A: '[x] $B', C: ''}\n"
+        "torch: {extra_args: ['a b', \"'\"]}\ntimeouts: {grace: 45.5}\nrestarts: 2\ncommand: [train.py, 'x y', '']\n"
+    )
+    given = specs.load(text, "job.yaml", {}, {})
+    made = specs.load(None, "", body(text)["algorithm"]["environments"], {})
+    differ = {field.path for field in specs.fields() if given.value(field.path) != made.value(field.path)}
+    assert differ == {"hosts", "slots"}
+    assert made.slots == 4
+
+
+def test_where_a_training_job_s_program_is() -> None:
+    made = body("command: [python, train.py]", code="obs://bucket/a/demo-code")
+    assert made["algorithm"]["code_dir"] == "/bucket/a/demo-code/"
+    env = made["algorithm"]["environments"]
+    assert env["ENTRYPOINT_WORKDIR"] == "/home/ma-user/modelarts/user-job-dir/demo-code"
+    assert "ENTRYPOINT_WORKDIR" not in body("")["algorithm"]["environments"]
+    assert "log_export_path" not in made["spec"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {"nodes": None}, "how many instances should the job get? | the spec has no hosts | add --nodes 2"),
+        ("", {"flavor": ""}, "which instances should the job get? | no --flavor"),
+        ("hosts: [a:1, b:2]", {}, "all instances of a training job are alike | slots 1, 2"),
+        ("", {"code": "bucket/code"}, "this is no folder of OBS | --code bucket/code"),
+        ("", {"logs": "s3://bucket"}, "this is no folder of OBS | --logs s3://bucket"),
+        (
+            "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/'}\ncommand: [a, --password=planted-w]\n"
+            "mpi: {x_args: -x MY_TOKEN=planted-word}",
+            {},
+            "a training job's body is no place for secrets | in the spec: ",
+        ),
+    ],
+)
+def test_what_no_training_job_can_say(text: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EntrypointError, match=re.escape(message)):
+        body(text, **options)
+
+
+def test_every_secret_of_a_spec_is_named() -> None:
+    text = (
+        "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/', OK: x}\n"
+        "command: [a, --password=planted-w]\nmpi: {x_args: -x MY_TOKEN=planted-word}\n"
+    )
+    said, kept = specs.written(specs.load(text, "job.yaml", {}, {}))
+    assert sorted(kept) == ["S3_SECRET_KEY", "URL", "command", "mpi.x_args"]
+    assert said == {"ENTRYPOINT_ENV": '{"OK": "x"}'}

@@ -1,0 +1,57 @@
+#!/bin/bash
+# Rendered by entrypoint VERSION from job.yaml.
+#   sbatch THIS_FILE                           sbatch's own options win over those here: --partition, --account
+#   scancel --signal=TERM JOB                  stops it: ranks have their grace. `scancel JOB` gives them the cluster's
+#   scancel --signal=USR1 JOB                  reaches every rank
+#SBATCH --job-name=alone
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --mem=64G
+#SBATCH --signal=TERM@60
+#SBATCH --requeue
+#SBATCH --open-mode=append
+# shellcheck disable=SC2016 # a value may look like something to expand
+set -u
+say() { echo "[entrypoint sbatch] $1" >&2; }
+
+cd /home/me/job || exit 66
+export ENTRYPOINT_SPEC=/home/me/job/job.yaml
+unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
+
+# What reaches this shell alone goes on to the steps, by Slurm: srun that gets a SIGTERM itself kills its step. While a
+# job is cancelled, Slurm has told the steps already, and refuses this.
+stopped=''
+trap 'interrupted=1 stopped=1; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
+trap 'interrupted=1; scancel --signal=USR1 "$SLURM_JOB_ID"' USR1
+trap 'interrupted=1; scancel --signal=USR2 "$SLURM_JOB_ID"' USR2
+
+# One entrypoint on each node, which starts all ranks of it. A node whose entrypoint ends first kills nobody: the others
+# notice, give their ranks the grace, and end with the job's status. setsid: a signal to this shell's group spares srun.
+setsid srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+  --export=ALL --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \
+  --cpus-per-task=16 \
+  entrypoint run &
+srun=$!
+while :; do
+  interrupted=''
+  wait "$srun"
+  status=$?
+  [[ $interrupted ]] || break # a signal ended the wait, not srun
+done
+
+trap '' TERM USR1 USR2
+case $status in
+69 | 71 | 75)
+  if [[ $stopped ]]; then
+    say "not requeued | the job was told to stop | status $status"
+  elif ((${SLURM_RESTART_COUNT:-0} >= 3)); then
+    say "not requeued | status $status after 3 restarts | look for the reason above"
+  elif scontrol requeue "$SLURM_JOB_ID"; then
+    say "requeued | status $status: machines or the network failed"
+  else
+    say "cannot requeue | status $status, scontrol refused | submit it again"
+  fi
+  ;;
+esac
+exit "$status"

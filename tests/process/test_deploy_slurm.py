@@ -1,0 +1,244 @@
+"""The batch script of `entrypoint deploy slurm`, run by a real bash, with the commands of tests/slurm.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import spec as specs
+from entrypoint.deploy import slurm
+from tests.golden_deploy import CASES, rendered
+from tests.process.bench import until
+from tests.slurm import Slurm
+
+SCRIPTS = [rendered(path.parent) for path in sorted((CASES / "slurm").glob("*/job.yaml"))]
+
+# What a node does instead of training: it ends as it is told to, or at SIGTERM after half a second of grace.
+NODE = """
+import os, signal, sys
+heard = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+me = os.environ["SLURM_NODEID"]
+def tell(word):
+    open(os.environ["FAKE_SLURM"] + "/node-" + me, "a").write(word + "\\n")
+tell("started")
+if f"END_{me}" in os.environ:
+    sys.exit(int(os.environ[f"END_{me}"]))
+while (got := signal.sigwait(heard)) != signal.SIGTERM:
+    tell(got.name)
+tell("forced" if signal.sigtimedwait({signal.SIGTERM}, 0.5) else "grace")
+sys.exit(int(os.environ.get("END_AT_TERM", "143")))
+"""
+# The real command, as a program of the fake cluster.
+REAL = f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n'
+
+Cluster = Callable[..., Slurm]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    batches: list[subprocess.Popen[str]] = []
+
+    def make(program: str = NODE, nodes: int = 2) -> Slurm:
+        made = Slurm(tmp_path, program, nodes)
+        start = made.batch
+
+        def batch(*args: Any, **named: Any) -> subprocess.Popen[str]:
+            batches.append(start(*args, **named))
+            return batches[-1]
+
+        made.batch = batch  # type: ignore[method-assign]
+        return made
+
+    yield make
+    tasks = tmp_path / "tasks"
+    left = [batch.pid for batch in batches if batch.poll() is None]
+    for pid in left + ([int(pid) for pid in tasks.read_text().split()] if left and tasks.exists() else []):
+        os.kill(pid, signal.SIGKILL)
+
+
+def script(folder: Path, text: str = "name: demo\nslots: 1\ncommand: [train]\n", nodes: int = 2, **more: Any) -> Path:
+    """The batch script of a job in this folder, whose secret is there."""
+    (folder / "job.yaml").write_text(text)
+    (folder / "secret").write_text("0" * 64)
+    (folder / "secret").chmod(0o600)
+    spec = specs.load(text, "job.yaml", {}, more.pop("overrides", {}))
+    made = folder / "job.sh"
+    made.write_text(slurm.render(spec, slurm.Options(image="", folder=str(folder), nodes=nodes, **more)))
+    return made
+
+
+def started(made: Slurm, nodes: int = 2) -> None:
+    until(lambda: all(made.said(f"node-{node}") for node in range(nodes)) and made.said("tasks"), "all tasks")
+
+
+def ended(batch: subprocess.Popen[str]) -> tuple[int, str]:
+    _, stderr = batch.communicate(timeout=20)
+    return batch.returncode, stderr
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.parent.name)
+def test_the_script_can_be_read(path: Path) -> None:
+    checked = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("shellcheck is not installed")
+    checked = subprocess.run(["shellcheck", "--norc", *SCRIPTS], capture_output=True, text=True)
+    assert checked.stdout == ""
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 63, 64, 70, 77, 78, 126, 127, 137, 143])
+def test_the_status_of_a_failing_node_is_the_job_s(status: int, cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    assert ended(made.batch(script(tmp_path), END_0="0", END_1=str(status))) == (status, "")
+    assert made.said("scontrol") == []
+
+
+@pytest.mark.parametrize("status", [69, 71, 75])
+@pytest.mark.parametrize("before", ["", "2"], ids=["the first time", "the third time"])
+def test_what_a_retry_may_help_is_requeued(status: int, before: str, cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    count = {"SLURM_RESTART_COUNT": before} if before else {}
+    assert ended(made.batch(script(tmp_path), END_0=str(status), END_1=str(status), **count)) == (
+        status,
+        f"[entrypoint sbatch] requeued | status {status}: machines or the network failed\n",
+    )
+    assert made.said("scontrol") == ["requeue 7"]
+
+
+def test_a_job_is_not_requeued_for_ever(cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="3"))
+    assert (status, made.said("scontrol")) == (75, [])
+    assert "not requeued | status 75 after 3 restarts" in said
+
+
+def test_a_cluster_that_does_not_requeue_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    (tmp_path / "refuse").touch()
+    status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75"))
+    assert (status, made.said("scontrol")) == (75, ["requeue 7"])
+    assert "[entrypoint sbatch] cannot requeue | status 75, scontrol refused | submit it again\n" in said
+
+
+def test_a_job_that_was_told_to_stop_is_not_requeued(cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    batch = made.batch(script(tmp_path), END_AT_TERM="75")
+    started(made)
+    batch.send_signal(signal.SIGTERM)
+    status, said = ended(batch)
+    assert (status, made.said("scontrol")) == (75, [])
+    assert "not requeued | the job was told to stop" in said
+
+
+def test_sigterm_goes_on_to_every_node_which_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    batch = made.batch(script(tmp_path))
+    started(made)
+    batch.send_signal(signal.SIGTERM)
+    assert ended(batch) == (143, "")
+    assert made.said("scancel") == ["--signal=TERM 7"]
+    assert [made.said(f"node-{node}") for node in (0, 1)] == [["started", "grace"]] * 2
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_other_signals_go_on_and_the_job_goes_on(name: str, cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster()
+    batch = made.batch(script(tmp_path))
+    started(made)
+    for count in (1, 2, 3):
+        batch.send_signal(signal.Signals[f"SIG{name}"])
+        until(lambda: [made.said(f"node-{node}")[1:] for node in (0, 1)] == [[f"SIG{name}"] * count] * 2, name)  # noqa: B023
+    batch.send_signal(signal.SIGTERM)
+    assert ended(batch) == (143, "")
+
+
+def test_a_cancelled_job_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
+    """`scancel JOB`: SIGTERM for the tasks and for the batch shell's whole group, where srun would kill the tasks."""
+    made = cluster()
+    batch = made.batch(script(tmp_path))
+    started(made)
+    made.cancel(batch)
+    status, said = ended(batch)
+    assert status == 143
+    assert "forcing job termination" not in said
+    assert [made.said(f"node-{node}") for node in (0, 1)] == [["started", "grace"]] * 2
+
+
+def test_without_setsid_a_cancelled_job_has_none(cluster: Cluster, tmp_path: Path) -> None:
+    """The control."""
+    made, path = cluster(), script(tmp_path)
+    path.write_text(path.read_text().replace("setsid srun", "srun"))
+    batch = made.batch(path)
+    started(made)
+    made.cancel(batch)
+    status, said = ended(batch)
+    assert status == 137
+    assert "forcing job termination" in said
+    assert [made.said(f"node-{node}") for node in (0, 1)] == [["started"]] * 2
+
+
+def test_the_secret_is_a_file_of_the_user_s_alone(cluster: Cluster, tmp_path: Path) -> None:
+    made, path, secret = cluster(), script(tmp_path), tmp_path / "secret"
+    assert secret.read_text() not in path.read_text()
+    secret.chmod(0o640)
+    status, said = ended(made.batch(path))
+    assert (status, made.said("srun")) == (78, [])
+    assert f"others can read the job's secret | {secret} has mode 640 | make another, and chmod 600 it" in said
+    secret.unlink()
+    status, said = ended(made.batch(path))
+    assert (status, made.said("srun")) == (66, [])
+    assert f"cannot read the job's secret | {secret} | " in said
+
+
+TELL = """
+import json, os, sys
+open(os.environ["FAKE_SLURM"] + "/told-" + os.environ["SLURM_NODEID"], "w").write(
+    json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))
+"""
+
+
+def test_what_the_nodes_are_told(cluster: Cluster, tmp_path: Path) -> None:
+    made = cluster(TELL)
+    text = "name: demo\nhosts: [a:2, b:2]\n"
+    overrides = {
+        "command": specs.Override(["sh", "-c", "echo $HOME 'x'", ""], "--"),
+        "env": specs.Override(["A=b $c"], "--env"),
+    }
+    path = script(tmp_path, text, overrides=overrides)
+    assert ended(made.batch(path, ENTRYPOINT_SECRET="of the shell that submitted")) == (0, "")
+    for node in (0, 1):
+        argv, env, cwd = json.loads((tmp_path / f"told-{node}").read_text())
+        assert (argv, cwd) == (["run", "--", "sh", "-c", "echo $HOME 'x'", ""], str(tmp_path))
+        assert {name: text for name, text in env.items() if name.startswith("ENTRYPOINT_")} == {
+            "ENTRYPOINT_SPEC": f"{tmp_path}/job.yaml",
+            "ENTRYPOINT_SECRET_FILE": f"{tmp_path}/secret",
+            "ENTRYPOINT_HOSTS": "node-0,node-1",
+            "ENTRYPOINT_SLOTS": "2",
+            "ENTRYPOINT_ENV": '{"A": "b $c"}',
+        }
+    srun = made.said("srun")[0].split("\0")
+    assert srun[: srun.index("entrypoint")] == [
+        "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--export=ALL", "--mpi=none", "--cpu-bind=none",
+        "--kill-on-bad-exit=0", "--wait=0",
+    ]  # fmt: skip
+
+
+def test_the_real_command_finds_itself_in_a_step(cluster: Cluster, tmp_path: Path) -> None:
+    """One node: the real entrypoint takes the step that the script made, and its program's status is the job's."""
+    made = cluster(REAL, nodes=1)
+    path = script(tmp_path, "name: demo\nlauncher: plain\ncommand: [sh, -c, 'exit 9']\n", nodes=1)
+    status, _ = ended(made.batch(path))
+    assert (status, made.said("scontrol")) == (9, [])
