@@ -1,7 +1,7 @@
 """Slurm's commands as a batch script meets them, on this machine: srun starts tasks, scancel signals them.
 
-What these do is what Slurm documents: srun ends with the highest status of its tasks, and kills them when it gets a
-SIGTERM itself; scancel refuses to signal a job that is being cancelled.
+What these do is what Slurm does: srun ends with the highest status of its tasks, and kills them when it gets a
+SIGTERM itself; a job that is being cancelled takes no signal from either. Seen so with Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ names = [f"node-{index}" for index in range(nodes)]
 tasks = []
 def forced(*_):
     print("srun: forcing job termination", file=sys.stderr, flush=True)
+    if os.path.exists(f"{folder}/cancelled"):
+        return
     for task in tasks:
         task.kill()
 signal.signal(signal.SIGTERM, forced)
@@ -89,8 +91,12 @@ class Slurm:
         return file.read_text().splitlines() if file.exists() else []
 
     def cancel(self, batch: subprocess.Popen[str]) -> None:
-        """As `scancel JOB` without a signal: SIGTERM to every task and to the batch shell's group; no signal later."""
+        """As `scancel JOB`: SIGTERM to every task and to the batch shell's group; the job takes no other signal."""
         (self.folder / "cancelled").touch()
+        self.signal_all(batch)
+
+    def signal_all(self, batch: subprocess.Popen[str]) -> None:
+        """As `scancel --full --signal=TERM JOB`: SIGTERM to every task and to the batch shell's group."""
         for task in self.said("tasks")[0].split():
             os.kill(int(task), signal.SIGTERM)
         os.killpg(batch.pid, signal.SIGTERM)
