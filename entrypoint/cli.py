@@ -259,10 +259,10 @@ def _ranktable(args: argparse.Namespace, say: Speaker) -> int:
 
 
 def _facts(args: argparse.Namespace, say: Speaker) -> int:
+    from entrypoint.host.facts import read
     from entrypoint.plan import seen
 
-    spec, facts = _given(args, say)
-    found = seen.seen(facts, spec.platform)
+    found = seen.seen(read(), _spec(args, say)[0].platform)  # no platform asks for the network or mpirun
     answer(seen.text(found))
     if "error" in found:
         say(f"run would end: {found['error']}; exit {found['status']}")

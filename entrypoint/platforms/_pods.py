@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from entrypoint.model import Facts
+from entrypoint.platforms._names import label
 
 INDEX = "JOB_COMPLETION_INDEX"
 _DIGITS = 5  # of a Job's number within its JobSet; more are a date or a time in a Job's own name
@@ -10,7 +11,7 @@ _DIGITS = 5  # of a Job's number within its JobSet; more are a date or a time in
 
 def job_of(facts: Facts) -> str:
     """The Job that this Pod's host name begins with; empty where the host name is another, as on the host's network."""
-    job, _, index = _cut(facts.hostname.split(".")[0])
+    job, _, index = _cut(label(facts.hostname))
     return job if index == facts.env.get(INDEX, "").strip() else ""
 
 

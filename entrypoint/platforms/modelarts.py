@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import counted
+from entrypoint.platforms._hosts import Unknown, counted
 from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
 from entrypoint.platforms._numbers import number
 from entrypoint.spec import JOB_NAME
@@ -29,7 +29,6 @@ _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
 _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
-_Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
 
 def site(facts: Facts) -> Site:
@@ -39,7 +38,7 @@ def site(facts: Facts) -> Site:
     """
     env = facts.env
     origins: dict[str, str] = {}
-    unknown: _Unknown = {}
+    unknown: Unknown = {}
     workers = _workers(env, origins, unknown)
     servers = _servers(env, origins)
     listeners = (*workers, *servers)
@@ -111,7 +110,7 @@ def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[Listener,
     return tuple((f"{job}-ps-{index}.{job}", None) for index in range(count))
 
 
-def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[Listener, ...]:
+def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[Listener, ...]:
     if listed := _listeners(env.get("TF_WORKER_HOSTS", "")):
         origins["hosts"] = "TF_WORKER_HOSTS"
         return listed
@@ -136,7 +135,7 @@ def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str])
     return "parameter servers are named, and no worker", seen, "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS"
 
 
-def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -> tuple[str, ...]:
+def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[str, ...]:
     count = number(env, "MA_NUM_HOSTS")
     # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
     listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
@@ -161,9 +160,7 @@ def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: _Unknown) -
     return tuple(f"{job}-{task}-{index}.{job}" for index in range(count))
 
 
-def _index(
-    env: Mapping[str, str], workers: int, servers: int, origins: dict[str, str], unknown: _Unknown
-) -> int | None:
+def _index(env: Mapping[str, str], workers: int, servers: int, origins: dict[str, str], unknown: Unknown) -> int | None:
     """This node's place among workers, then servers; the variables count within a task."""
     serves = env.get("MA_TASK_NAME") == "ps"
     if serves and not servers:

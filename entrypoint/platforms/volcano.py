@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, job, placed
+from entrypoint.platforms._names import label
 from entrypoint.platforms._numbers import number
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
@@ -115,8 +116,8 @@ def _index(
     """This node's place among all nodes, by its host name; the variables count within its task."""
     name = next((name for name in _INDEX if facts.env.get(name, "").strip()), _INDEX[0])
     index = number(facts.env, name)
-    label = facts.hostname.split(".")[0]
-    own = [rank for rank, host in enumerate(hosts) if host.split(".")[0] == label]
+    pod = label(facts.hostname)
+    own = [rank for rank, host in enumerate(hosts) if label(host) == pod]
     if len(tasks) == 1 and len(own) != 1:
         return placed(index, name, hosts, origins.get("hosts", ""), origins, unknown)
     if not hosts:
@@ -132,7 +133,7 @@ def _index(
     if index not in (None, place):
         unknown["node_rank"] = (
             f"{name} and the host name are of two Pods",
-            f"{name} is {index}, {label[:80]} is number {place} of task {task}",
+            f"{name} is {index}, {pod[:80]} is number {place} of task {task}",
             "set ENTRYPOINT_NODE_RANK",
         )
         return None
@@ -142,6 +143,6 @@ def _index(
 
 def _job(hosts: tuple[str, ...], origins: dict[str, str]) -> str | None:
     """The job's name, which its hosts have twice: `<job>-<task>-<i>.<job>`."""
-    label, _, name = hosts[0].partition(".") if hosts else ("", "", "")
+    first, _, name = hosts[0].partition(".") if hosts else ("", "", "")
     source = origins.get("hosts", "").split(",")[0]
-    return job({source: name}, source, origins) if name and label.startswith(f"{name}-") else None
+    return job({source: name}, source, origins) if name and first.startswith(f"{name}-") else None
