@@ -28,7 +28,8 @@ OPTIONS = (
     "-mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1 -mca odls_base_sigkill_timeout 30"
 )
 _QUIET = "OMPI_MCA_btl_vader_single_copy_mechanism=none"  # or ranks of one container warn
-_LOGIN = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+# Logins by hand of one run, whose keys are thrown away with it: what most people's mpirun has.
+LOGIN = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 _UP = 30.0  # seconds that sshd may take
 
 
@@ -222,7 +223,7 @@ class Bare:
     def line(self, command: str, slots: int = 1) -> str:
         """mpirun's line for so many ranks on each node, for a shell."""
         hosts = ",".join(f"{address}:{slots}" for address in self._addresses)
-        login = f"-p {PORT} -i /keys/client {_LOGIN}"
+        login = f"-p {PORT} -i /keys/client {LOGIN}"
         start = f"env {_QUIET} mpirun -np {self.nodes * slots} -host {hosts}"
         return f"{start} -mca plm_rsh_args '{login}' {OPTIONS} {command}"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..engine import Failed
+from ..engine import LOGIN, Failed
 from ..figures import Goal, by_name
 from ..machine import cpu_of, peak_of
 from ..nodes import TREE, Nodes, environment, nodes, real
@@ -58,8 +58,7 @@ def _real(workers: int) -> dict[str, float]:
 
 def _log_in(made: Nodes, keys: Path, workers: int) -> float:
     """Seconds until OpenSSH's client has logged in to every worker; then its connections are closed."""
-    line = f"-F none -i {keys}/client -p {made.port} -o LogLevel=ERROR"
-    line += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    line = f"-F none -i {keys}/client -p {made.port} {LOGIN}"
 
     def log_in(rank: int) -> None:
         master = made.folder / f"login-{rank}"  # which goes to the background once it is in
