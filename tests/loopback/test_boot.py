@@ -266,6 +266,19 @@ def test_a_rank_without_home_has_none_on_any_node(cluster: Make) -> None:
     assert sorted(job.out(0).splitlines()) == ["none 0 2 0 0 127.0.0.2", "none 1 2 0 1 127.0.0.2"]
 
 
+def test_mpirun_in_an_mpijob_takes_its_nodes_from_us(cluster: Make, tmp_path: Path) -> None:
+    """Kubeflow's operator has a hostfile, and options for an ssh, in the launcher's variables."""
+    nodes = cluster(2)
+    theirs = tmp_path / "hostfile"
+    theirs.write_text("job-launcher.job.team.svc slots=2\njob-worker-0.job.team.svc slots=2\n")
+    own = {"OMPI_MCA_orte_default_hostfile": str(theirs), "OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
+    own |= {"OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10", "OMPI_MCA_orte_set_default_slots": "2"}
+    for rank in (1, 0):
+        nodes.start(rank, "sh", "-c", "echo $NODE $RANK/$WORLD_SIZE", env={} if rank else own)
+    assert nodes.ends() == {0: 0, 1: 0}
+    assert sorted(nodes.out().splitlines()) == ["0 0/4", "0 1/4", "1 2/4", "1 3/4"]
+
+
 def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
     """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by srun. And a RANK
     that a platform sets is no rank's own."""
