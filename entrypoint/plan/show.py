@@ -100,7 +100,7 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
     }
     rows = []
     for field in fields():
-        if field.path in ("env", "command"):
+        if field.path in ("env", "command") or field.kind == "patches":
             continue
         value: Any = spec.value(field.path)
         origin = topology.origins.get(field.path) or spec.source(field.path)

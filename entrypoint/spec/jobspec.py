@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
+from entrypoint.spec.patches import Patch
 from entrypoint.spec.rules import (
     INTERFACE,
     JOB_NAME,
@@ -169,6 +170,18 @@ class StallSpec:
 
 
 @dataclass(frozen=True)
+class KubernetesSpec:
+    """What `entrypoint deploy kubernetes` alone reads. Containers ignore it.
+
+    patch:
+      Changes to the rendered objects, as kustomize has them: a part of an object with its `kind` (strategic merge), or
+      a `target` with its kind and a `patch`, a list of operations (RFC 6902). See docs/how-to/kubernetes.md.
+    """
+
+    patch: tuple[Patch, ...] = ()
+
+
+@dataclass(frozen=True)
 class TimeoutSpec:
     """How long, in seconds, we wait for what.
 
@@ -233,6 +246,7 @@ class JobSpec:
     ascend: AscendSpec = AscendSpec()
     stall: StallSpec = StallSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
+    kubernetes: KubernetesSpec = KubernetesSpec()
 
     _sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     _secret: Secret | None = field(default=None, repr=False)

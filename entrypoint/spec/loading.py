@@ -141,6 +141,8 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: R
     try:
         if field.kind == "mapping":
             return _json(given, place) if isinstance(given, str) else _assignments(given, place)
+        if field.kind == "patches":
+            return _json(str(given), place)
         if isinstance(given, list):
             return Item([Item(word, place) for word in given], place)
         if field.kind == "list":

@@ -33,7 +33,13 @@ def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -
     `file` names the text in positions, `group` is that of its Places, `path` the field it is for. None where the text
     is not YAML at all; that and everything else that is wrong goes to `report`.
     """
-    return _Reader(text, file, report, group, path).read()
+    found = _Reader(text, file, report, group, path).read()
+    return found[0] if found else None
+
+
+def read_all(text: str, file: str, report: Report) -> list[Item] | None:
+    """Every document in `text` as an Item, but for empty ones; else as `read`."""
+    return _Reader(text, file, report, 0, "", several=True).read()
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -65,7 +71,7 @@ class _Composer(yaml.SafeLoader):
 
     def _bound(self, depth: int, event: Any) -> None:
         if depth > MAX_DEPTH:
-            raise _Refused(f"values are nested more than {MAX_DEPTH} deep", "a job spec needs three", event.start_mark)
+            raise _Refused(f"values are nested more than {MAX_DEPTH} deep", "a job spec needs fewer", event.start_mark)
         if self._values > MAX_VALUES:
             what = f"more than {MAX_VALUES:,} values once the anchors are expanded"
             raise _Refused(what, "use fewer aliases", event.start_mark)
@@ -79,10 +85,11 @@ def _size(node: Any) -> tuple[int, int]:
 
 
 class _Reader:
-    def __init__(self, text: str, file: str, report: Report, group: int, path: str) -> None:
+    def __init__(self, text: str, file: str, report: Report, group: int, path: str, several: bool = False) -> None:
         self.text, self.file, self.report, self.group, self.path = text, file, report, group, path
+        self.several = several
 
-    def read(self) -> Item | None:
+    def read(self) -> list[Item] | None:
         if len(self.text) > MAX_CHARACTERS:
             self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
             return None
@@ -91,7 +98,9 @@ class _Reader:
             return None
         try:
             self.loader = _Composer(self.text)
-            node = self.loader.get_node() if self.loader.check_node() else None
+            nodes: list[Any] = []
+            while self.loader.check_node() and (self.several or not nodes):
+                nodes.append(self.loader.get_node())
             if self.loader.check_node():
                 event: Any = self.loader.peek_event()  # type: ignore[no-untyped-call]
                 what = "a second document starts here, one is allowed"
@@ -107,8 +116,9 @@ class _Reader:
             place = self.place(self.loader.get_mark())
             self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
         else:
-            is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
-            return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
+            full = [node for node in nodes if not (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))]
+            items = [self.item(node, self.path) for node in full]
+            return items if items or self.several else [Item({}, self.at(1, 1))]
         return None
 
     def fail(self, place: Place, what: str, seen: str, do: str) -> None:

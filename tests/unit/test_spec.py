@@ -411,6 +411,7 @@ TEXTS = {
     "ascend.rank_table": ("none", "none"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
     "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
+    "kubernetes.patch": ('[{"kind": "Job"}]', (spec.Patch({"kind": "Job"}, "ENTRYPOINT_KUBERNETES_PATCH"),)),
 }
 OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
 
@@ -522,6 +523,8 @@ def test_the_full_example_sets_every_field() -> None:
         {"env": {"1A": "x"}},
         {"env": {"A": 1}},
         {"command": "python"},
+        {"kubernetes": {"patch": ["x"]}},
+        {"kubernetes": {"patch": {"kind": "Job"}}},
     ],
 )
 def test_the_schema_refuses(document: object) -> None:

@@ -150,7 +150,7 @@ AT = (
         ("a: 'b", f"f:1:4: this is not YAML | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
         ("a: b\nc: \0", 'f:2:4: a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
         ('a: "\\UFFFFFFFF"', "f:1:7: this is not YAML | a number out of range | fix or remove it"),
-        ("[" * 100, "f:1:33: values are nested more than 32 deep | a job spec needs three"),
+        ("[" * 100, "f:1:33: values are nested more than 32 deep | a job spec needs fewer"),
         ("#" * (1 << 20) + "#", "f:1:1: too large: over 1 MiB | 1,048,577 characters | shorten it"),
     ],
 )  # fmt: skip
@@ -181,7 +181,7 @@ def test_without_the_limit_the_laughs_would_be_expanded(monkeypatch: pytest.Monk
 
 def test_a_long_chain_of_anchors_is_refused_by_its_depth() -> None:
     chain = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 2000))]
-    assert problems("\n".join(chain)) == ["f:31:12: values are nested more than 32 deep | a job spec needs three"]
+    assert problems("\n".join(chain)) == ["f:31:12: values are nested more than 32 deep | a job spec needs fewer"]
 
 
 def test_a_large_file_of_values_is_refused_early() -> None:
