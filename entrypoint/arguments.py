@@ -72,6 +72,8 @@ DEPLOY = {
     "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
     "nodes": ("N", "number of nodes, where the spec names no hosts"),
     "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
+    "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job where not given (kubernetes)"),
+    "patch": ("FILE", "changes to the rendered objects, as kustomize has them, YAML (kubernetes). May be repeated"),
     "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
     "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
     "flavor": ("ID", "kind of the instances (modelarts)"),
@@ -110,7 +112,7 @@ def _deploy(commands: _Commands, spec: str | None) -> None:
     deploy.add_argument("target", choices=registry.names("deploy"))
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
     for name, (metavar, words) in DEPLOY.items():
-        more: dict[str, Any] = {"action": "append"} if name == "resource" else {}
+        more: dict[str, Any] = {"action": "append"} if name in ("resource", "patch") else {}
         deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
 
 

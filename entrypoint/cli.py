@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
     from types import ModuleType
+    from typing import Any
 
     from entrypoint.spec import JobSpec, Override
 
@@ -206,7 +207,8 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
-    own = _options(args, module)
+    own: dict[str, Any] = _options(args, module)
+    own["patches"] = tuple(each for file in own.pop("patch", ()) for each in specs.read_patches(_text(file), file))
     options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
@@ -218,7 +220,7 @@ def _deploy(args: argparse.Namespace, say: Speaker) -> int:
     return _give(rendered, args.out, say)
 
 
-def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, str]:
+def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
     """Deploy's own options that were given, but for those whose text is read elsewhere.
 
     Raises UsageError for one that the target cannot express, and where an image is missing.

@@ -93,12 +93,12 @@ def _language(name: str) -> str:
     return file if file in _LANGUAGES else file.rsplit(".", 1)[-1]
 
 
-def _comment(value: object) -> Raw:
+def comment(value: object) -> Raw:
     """Text inside a comment: it can't leave its line, so it can't become code."""
     return Raw(re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
 
 
-_FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": _comment}
+_FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": comment}
 # A value as a template names it: {{ name }}, {{ name + "text" }}, {{ name | filter }}
 _VALUE = re.compile(r'\{\{ (\w+)(?: \+ "([^"\\]*)")?(?: \| (\w+))? \}\}')
 

@@ -1,24 +1,31 @@
-"""A Kubernetes Job of one Pod a node, with stable names: Indexed completion, a headless Service, and a failure policy.
+"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an operator that is installed.
 
-Source: kubernetes.io, "Jobs" (completion mode, Pod failure policy) and "DNS for Services and Pods". Kubernetes 1.31 or
-newer, where the failure policy is stable.
+Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods", "Network Policies".
+Kubernetes 1.31 or newer, where the failure policy is stable. For other forms see _kinds.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping
+from textwrap import indent
+from typing import Any
 
 import yaml
 
 from entrypoint import registry
+from entrypoint.deploy._dump import dump
+from entrypoint.deploy._kinds import KINDS, host_names
 from entrypoint.deploy._options import Options, own_command, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
 
-__all__ = ["Options", "render"]
+__all__ = ["TAKES", "Options", "notes", "render"]
+
+TAKES = ("image", "nodes", "resource", "kind", "patch")
 
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
@@ -27,61 +34,111 @@ _RESTARTED = [*RETRIED, 128 + 15]
 _RESTARTS = 3  # of the whole job
 _PROBE = 10  # seconds between two
 _HOOKS = 3600  # seconds that start hooks may take before nodes look for each other
-_LABEL = 63  # characters that DNS allows
 # The rendered file says these itself.
 _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
+# What a TrainJob takes of a Pod: from `trainer`, or as a runtime's patch.
+_TRAINER = ("name", "image", "args", "env", "resources")
+_PATCHED = ("securityContext", "volumeMounts")
+_POD = ("containers", "securityContext", "volumes")
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """The manifests' text: Service, ConfigMap with the spec, Job. The secret is a Secret that the user makes.
+    """The manifests' text: Service, ConfigMap with the spec, NetworkPolicy, and the job in the form of `options.kind`.
 
-    Raises ConfigError when the number of nodes or cards is unknown, the job's name can't be one here, or the spec holds
-    secrets, which everybody would read in the ConfigMap; UsageError when a resource is not NAME=QUANTITY.
+    The secret is a Secret that the user makes. Raises ConfigError when the number of nodes or cards is unknown, the
+    job's name can't be one here, or the spec holds secrets, which everybody would read in the ConfigMap; UsageError for
+    a kind that there is not, and when a resource is not NAME=QUANTITY; SpecError for a patch that cannot be.
     """
+    name, context = _kind(options), _context(spec, options)
+    if name == "trainjob":
+        pod = _pod(context)
+        (container,) = pod["spec"]["containers"]
+        patch = {field: value for field, value in container.items() if field in ("name", *_PATCHED)}
+        kept = {field: value for field, value in pod["spec"].items() if field in _POD} | {"containers": [patch]}
+        context["pod"] = _indented({**pod, "spec": kept}, 22)
+        context["env"] = _indented(container["env"], 6)
+    text = render_template(f"kubernetes/{name}.yaml.j2", context)
+    patches = (*spec.kubernetes.patch, *options.patches)
+    if not patches:
+        return text
+    from entrypoint.deploy._patch import patched
+
+    return patched(text, patches)
+
+
+def notes(spec: JobSpec, options: Options) -> list[str]:
+    """What the form of `options.kind` cannot express, in words."""
+    name = _kind(options)
+    lines = list(KINDS[name].notes)
+    if name == "trainjob":
+        pod = _pod(_context(spec, options))["spec"]
+        (container,) = pod["containers"]
+        lost = [each for each in pod if each not in _POD]
+        lost += [each for each in container if each not in (*_TRAINER, *_PATCHED)]
+        do = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
+        lines.append(f"a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {do}")
+    return lines
+
+
+def _kind(options: Options) -> str:
+    name = options.kind or "job"
+    if name not in KINDS:
+        raise UsageError("there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}")
+    return name
+
+
+def _pod(context: Mapping[str, Any]) -> dict[str, Any]:
+    """The template of every Pod, as a value."""
+    made: dict[str, Any] = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
+    return made
+
+
+def _indented(value: Any, columns: int) -> Raw:
+    return Raw(indent(dump(value), " " * columns).removesuffix("\n"))
+
+
+def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
         raise ConfigError(
             "how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
         )
-    _check_name(spec.name, nodes)
-    if names := spec.written_secrets():
-        do = f"take them out, and give them in the Secret {spec.name}-env, whose keys are variables of every Pod"
-        raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(names)}", do)
+    name, kind = _kind(options), KINDS[_kind(options)]
+    names = host_names(name, spec.name, nodes)
+    if secrets := spec.written_secrets():
+        place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
+        place = place if kind.whole_pod else "by a patch: env of trainer, each with valueFrom: {secretKeyRef: ...}"
+        do = f"take them out, and give them {place}"
+        raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
     # As the nodes that the spec names by other names, each has its own slots.
-    slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
-    service = f".{spec.name}" if nodes > 1 else ""  # one Pod needs none
-    hosts = [f"{spec.name}-{rank}{service}" + (f":{own}" if own else "") for rank, own in enumerate(slots)]
+    own = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
+    slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
+    if kind.counts_slots and None in slots:
+        seen = f"--kind {name}, and no slots"
+        raise ConfigError("how many ranks has each node? This kind counts them by itself", seen, "add slots: 8")
     command = own_command(spec)
-    return render_template(
-        "kubernetes/job.yaml.j2",
-        {
-            "origin": options.spec_name,
-            "name": spec.name,
-            "nodes": nodes,
-            "image": options.image,
-            "settings": [{"name": name, "value": _expanded(value)} for name, value in _settings(spec, hosts).items()],
-            "args": [_expanded(word) for word in ("entrypoint", "run", "--", *command)] if command else [],
-            "spec_text": _block(options.spec_text),
-            "spec_folder": _SPEC,
-            "secret_folder": _SECRET,
-            "port": spec.ssh.port,
-            "limits": _limits(spec, options),
-            "grace": round(spec.timeouts.grace) + 10,
-            "restarted": _RESTARTED,
-            "restarts": _RESTARTS,
-            "probe": _PROBE,
-            "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
-        },
-    )
-
-
-def _check_name(name: str, nodes: int) -> None:
-    last = f"{name}-{nodes - 1}"
-    if not name[0].isalpha():
-        raise ConfigError("a Service's name begins with a letter", f"name: {name}", f"use for example j{name}")
-    if len(last) > _LABEL:
-        seen = f"{last} has {len(last)} characters, DNS allows {_LABEL}"
-        raise ConfigError("the job's name is too long for its Pods' host names", seen, "shorten name")
+    words = ["entrypoint", "run", *(["--", *command] if command else [])]
+    given = _settings(spec, [host + (f":{each}" if each else "") for host, each in zip(names, own, strict=True)])
+    return {
+        "kind": kind,
+        "origin": options.spec_name,
+        "name": spec.name,
+        "nodes": nodes,
+        "slots": max(each or 0 for each in slots),
+        "image": options.image,
+        "settings": [{"name": name, "value": _expanded(value)} for name, value in given.items()],
+        "args": [_expanded(word) for word in words] if command or kind.needs_words else [],
+        "spec_text": _block(options.spec_text),
+        "spec_folder": _SPEC,
+        "secret_folder": _SECRET,
+        "port": spec.ssh.port,
+        "limits": _limits(spec, options),
+        "grace": round(spec.timeouts.grace) + 10,
+        "restarted": _RESTARTED,
+        "restarts": _RESTARTS,
+        "probe": _PROBE,
+        "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
+    }
 
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:

@@ -98,6 +98,8 @@ OWN = {
     "pool": ("pool-1", {"modelarts"}),
     "code": ("obs://bucket/code", {"modelarts"}),
     "logs": ("obs://bucket/logs", {"modelarts"}),
+    "kind": ("jobset", {"kubernetes"}),
+    "patch": (str(Path(__file__).parents[1] / "deploy/kubernetes/patched/cluster.yaml"), {"kubernetes"}),
 }
 
 
@@ -118,6 +120,73 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         return
     assert (status, said.out) == (64, "")
     assert f"the target {target} cannot express this | --{name} | leave it out; {target} takes --image" in said.err
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a spec, without a platform around it."""
+    for variable in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(variable)
+    path = tmp_path / "job.yaml"
+    path.write_text("hosts: [a, b]\nslots: 2\ncommand: [prog]\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("job", []),
+        ("jobset", []),
+        ("mpijob", ["an MPIJob looks at no exit status | after 69, 71, 75 and 143", "an MPIJob gets no probes | "]),
+        (
+            "trainjob",
+            ["a TrainJob looks at no exit status | ", "left out: restartPolicy, terminationGracePeriodSeconds, "],
+        ),
+        ("volcano", ["Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted | "]),
+    ],
+)
+def test_what_a_kind_cannot_express_is_on_stderr(
+    kind: str, words: list[str], spec: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = cli.main(["deploy", "kubernetes", "--spec", spec, "--image", "i", "--kind", kind])
+    said = capfd.readouterr()
+    assert status == 0
+    assert len(said.err.splitlines()) == len(words)
+    assert all(each in said.err for each in words)
+    assert said.out.startswith("# Rendered by entrypoint ")
+
+
+def test_patches_come_from_files_in_their_order(spec: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["deploy", "kubernetes", "--spec", spec, "--image", "i"]
+    for number in (1, 2):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(f"kind: Job\nspec: {{backoffLimit: {number}}}\n")
+        words += ["--patch", str(file)]
+    assert cli.main(words) == 0
+    assert "  backoffLimit: 2\n" in capfd.readouterr().out
+    file.write_text("kind: Pod\n")
+    assert cli.main(words) == 65
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert (
+        f"{file}:1:1: no rendered object is what this patch is for | kind Pod | there are: v1 Service job, " in said.err
+    )
+    file.unlink()
+    assert cli.main(words) == 66
+    assert f"cannot read {file} | No such file or directory" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["compose", "modelarts", "slurm"])
+def test_patches_of_the_spec_are_kubernetes_alone(target: str, spec: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["deploy", target, "--spec", spec, "--image", "i", *NEEDS.get(target, [])]
+    assert cli.main(words) == 0
+    plain = capfd.readouterr()
+    with Path(spec).open("a") as file:
+        file.write("kubernetes: {patch: [{kind: Nothing}]}\n")
+    assert cli.main(words) == 0
+    assert capfd.readouterr() == plain
+    # The control: where it is read, it is wrong.
+    assert cli.main(["deploy", "kubernetes", "--spec", spec, "--image", "i"]) == 65
 
 
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])

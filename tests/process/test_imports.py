@@ -49,7 +49,7 @@ CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
 NEVER = (
     *("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal"),
-    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna"),
+    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna", "jsonpatch"),
 )
 PARSING = ("argparse", "entrypoint.arguments", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")

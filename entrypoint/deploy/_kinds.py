@@ -1,0 +1,90 @@
+"""The forms that a job can have on Kubernetes: how each names its Pods, and what its controller does by itself.
+
+Sources: JobSet's api/jobset/v1alpha2 and its webhook (names of Pods); Volcano's pkg/controllers/job (plugins svc and
+env, policies); mpi-operator's pkg/controller/mpi_job_controller.go (Service, runLauncherAsWorker); Kubeflow Trainer's
+pkg/apis/trainer/v1alpha1 and pkg/runtime/framework/plugins (names as JobSet's; RuntimePatches since 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint.errors import ConfigError
+from entrypoint.values import dataclass
+
+_LABEL = 63  # characters that DNS allows
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One form."""
+
+    host: Callable[[str, int], str]  # the host name of a job's Pod, by its rank
+    label: str  # of every Pod, with the job's name; by it kubectl finds them
+    has_index: bool = False  # Pods are annotated with their index, which is their rank
+    own_service: bool = False  # we render the headless Service; else the controller makes one
+    has_probes: bool = True
+    whole_pod: bool = True  # it takes a Pod template; else parts of one
+    needs_words: bool = False  # the controller starts something else where a container has no words of its own
+    counts_slots: bool = False  # the controller has a number of ranks of its own, so that the spec has to say one
+    generated: int = 0  # characters that the controller adds to a Pod's name, for which there must be place
+    notes: tuple[str, ...] = ()  # what it cannot express: what | what was seen | what to do
+
+
+KINDS = {
+    "job": Kind(lambda job, rank: f"{job}-{rank}", "batch.kubernetes.io/job-name", has_index=True, own_service=True),
+    "jobset": Kind(
+        lambda job, rank: f"{job}-node-0-{rank}", "jobset.sigs.k8s.io/jobset-name", has_index=True, generated=6
+    ),
+    "mpijob": Kind(
+        lambda job, rank: f"{job}-worker-{rank - 1}" if rank else f"{job}-launcher",
+        "training.kubeflow.org/job-name",
+        has_probes=False,
+        needs_words=True,
+        counts_slots=True,
+        notes=(
+            "an MPIJob looks at no exit status | after 69, 71, 75 and 143 it ends, too"
+            " | add restarts: 3 to the spec, or use --kind job or jobset",
+            "an MPIJob gets no probes | older releases of its operator hide Pods that are not ready from each other"
+            " | ask `entrypoint health` in a Pod",
+        ),
+    ),
+    "trainjob": Kind(
+        lambda job, rank: f"{job}-node-0-{rank}",
+        "jobset.sigs.k8s.io/jobset-name",
+        has_index=True,
+        whole_pod=False,
+        needs_words=True,
+        counts_slots=True,
+        generated=6,
+        notes=(
+            "a TrainJob looks at no exit status | its runtime decides what is started again"
+            " | give a TrainingRuntime of your own a failure policy, or use --kind jobset",
+        ),
+    ),
+    "volcano": Kind(
+        lambda job, rank: f"{job}-node-{rank}",
+        "volcano.sh/job-name",
+        notes=(
+            "Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted"
+            " | evictions count, and a Pod that was killed (137) does not end the job: its peers' 75 starts it again"
+            " | change maxRetry by a patch",
+        ),
+    ),
+}
+
+
+def host_names(kind: str, job: str, nodes: int) -> list[str]:
+    """The host names of all Pods, in the order of their ranks. One Pod by itself needs no Service to be found.
+
+    Raises ConfigError when the job's name makes one that cannot be a host name, or a Pod's.
+    """
+    if not job[0].isalpha():
+        raise ConfigError("a Service's name begins with a letter", f"name: {job}", f"use for example j{job}")
+    form = KINDS[kind]
+    names = [form.host(job, rank) for rank in range(nodes)]
+    longest = max(names, key=len) + "-xxxxx"[: form.generated]
+    if len(longest) > _LABEL:
+        seen = f"{longest} has {len(longest)} characters, DNS allows {_LABEL}"
+        raise ConfigError("the job's name is too long for its Pods' host names", seen, "shorten name")
+    return [f"{name}.{job}" for name in names] if nodes > 1 else names

@@ -1,0 +1,231 @@
+"""Every form of `deploy kubernetes`: its Pods boot by the platform's own adapter, and nothing is lost in silence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from entrypoint import plan
+from entrypoint.deploy import kubernetes
+from entrypoint.deploy._kinds import KINDS
+from entrypoint.errors import EntrypointError
+from entrypoint.model import Facts
+from entrypoint.spec import load
+from tests.unit.cases import as_facts
+
+SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
+LABELS = {"app.kubernetes.io/name": "entrypoint", "app.kubernetes.io/instance": "demo"}
+
+
+def objects(kind: str, nodes: int, text: str = SPEC, **options: Any) -> dict[str, Any]:
+    """Kind -> manifest; the job's under the name `job`."""
+    given = kubernetes.Options(image="image", nodes=nodes, kind=kind, spec_text=text, **options)
+    *others, job = yaml.safe_load_all(kubernetes.render(load(text, "job.yaml", {}, {}), given))
+    return {**{each["kind"]: each for each in others}, "job": job}
+
+
+def templates(job: Any) -> Iterator[dict[str, Any]]:
+    """Every Pod template in an object, wherever it is."""
+    if isinstance(job, dict):
+        if "containers" in job.get("spec", {}):
+            yield job
+        job = list(job.values())
+    if isinstance(job, list):
+        for each in job:
+            yield from templates(each)
+
+
+def environment(job: Any, kind: str, index: int) -> dict[str, str]:
+    """The variables of the container node, but for the files that are not here; the only reference is to the index."""
+    env = job["spec"]["trainer"]["env"] if kind == "trainjob" else next(templates(job))["spec"]["containers"][0]["env"]
+    given = {each["name"]: each.get("value", str(index)) for each in env}
+    return {name: value for name, value in given.items() if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")}
+
+
+def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
+    """The Pods, as the kind's controller starts them: host names, variables and files are those of its documents."""
+    job = objects(kind, nodes, text)["job"]
+    name, spec = job["metadata"]["name"], job["spec"]
+    pods = []
+    for index in range(nodes):
+        env, files, host = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, {}, ""
+        if kind == "job":
+            host, env["JOB_COMPLETION_INDEX"] = f"{name}-{index}", str(index)
+        elif kind == "jobset":
+            (group,) = spec["replicatedJobs"]
+            host, env["JOB_COMPLETION_INDEX"] = f"{name}-{group['name']}-0-{index}", str(index)
+        elif kind == "volcano":
+            (task,) = spec["tasks"]
+            host = f"{name}-{task['name']}-{index}"
+            env["VC_TASK_INDEX"], env[f"VC_{task['name'].upper()}_NUM"] = str(index), str(task["replicas"])
+            listed = ",".join(f"{name}-{task['name']}-{each}.{name}" for each in range(task["replicas"]))
+            env[f"VC_{task['name'].upper()}_HOSTS"] = listed
+        elif kind == "mpijob":
+            host = f"{name}-worker-{index - 1}" if index else f"{name}-launcher"
+            env["K_MPI_JOB_ROLE"] = "worker" if index else "launcher"
+            workers = spec["mpiReplicaSpecs"].get("Worker", {}).get("replicas", 0)
+            hosts = [f"{name}-launcher", *(f"{name}-worker-{each}" for each in range(workers))]
+            lines = [f"{each}.{name}.team.svc slots={spec['slotsPerWorker']}\n" for each in hosts]
+            files = {} if index else {"/etc/mpi/hostfile": "".join(lines)}
+        else:
+            host = f"{name}-node-0-{index}"
+            env |= {"PET_NNODES": str(spec["trainer"]["numNodes"]), "PET_NODE_RANK": str(index)}
+            env |= {"PET_MASTER_ADDR": f"{name}-node-0-0.{name}", "PET_NPROC_PER_NODE": "32"}
+        pods.append(as_facts({"hostname": host, "files": files, "env": env | environment(job, kind, index)}))
+    return pods
+
+
+PLATFORMS = {"job": "kubernetes", "jobset": "jobset", "mpijob": "mpijob", "trainjob": "trainer", "volcano": "volcano"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nodes", [1, 3, 12])
+def test_every_pod_knows_the_nodes_and_which_it_is(kind: str, nodes: int) -> None:
+    pods = started(kind, nodes)
+    first = plan.locate(load(SPEC, "job.yaml", pods[0].env, {}), pods[0])
+    for index, facts in enumerate(pods):
+        topology = plan.locate(load(SPEC, "job.yaml", facts.env, {}), facts)
+        assert (topology.platform, topology.job, topology.me) == (PLATFORMS[kind], "demo", index)
+        assert topology.nodes == first.nodes
+        assert topology.this.host.split(".")[0] == facts.hostname
+        assert [node.slots for node in topology.nodes] == [2] * nodes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_pod_has_the_slots_of_its_host(kind: str) -> None:
+    text = "name: demo\nhosts: [a:1, b:3]\n"
+    for facts in started(kind, 2, text):
+        topology = plan.locate(load(text, "job.yaml", facts.env, {}), facts)
+        assert [node.slots for node in topology.nodes] == [1, 3]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "trainjob"])
+def test_all_kinds_have_one_pod_template(kind: str) -> None:
+    """But for what the controller does by itself."""
+    (plain,) = templates(objects("job", 3)["job"])
+    found = list(templates(objects(kind, 3)["job"]))
+    assert len(found) == (2 if kind == "mpijob" else 1)
+    for template in found:
+        assert template["metadata"] == {"labels": LABELS}
+        differ = {name for name in plain["spec"] if plain["spec"].get(name) != template["spec"].get(name)}
+        assert differ <= {"subdomain", "containers"}
+        own, other = plain["spec"]["containers"][0], template["spec"]["containers"][0]
+        differ = {name for name in {*own, *other} if own.get(name) != other.get(name)}
+        assert differ <= {"env", *(("args", "startupProbe", "readinessProbe") if kind == "mpijob" else ())}
+
+
+def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
+    (pod,) = templates(objects("job", 3)["job"])
+    made = objects("trainjob", 3, resources=("nvidia.com/gpu=2",))["job"]["spec"]
+    (note,) = [each for each in kubernetes.notes(*request("trainjob")) if "left out" in each]
+    left_out = note.partition("left out: ")[2].partition(" | ")[0].split(", ")
+    (patched,) = templates(made["runtimePatches"])
+    (container,) = patched["spec"]["containers"]
+    taken = {*patched["spec"], *container, *made["trainer"], "args", "resources"}
+    for name in {*pod["spec"], *pod["spec"]["containers"][0]} - {"subdomain"}:
+        assert (name in taken) != (name in left_out), name
+    assert patched["metadata"] == {"labels": LABELS}
+    for name in ("volumes", "securityContext"):
+        assert patched["spec"][name] == pod["spec"][name]
+    for name in ("name", "volumeMounts", "securityContext"):
+        assert container[name] == pod["spec"]["containers"][0][name]
+    assert made["trainer"]["resourcesPerNode"] == {"limits": {"nvidia.com/gpu": "2"}}
+    assert (made["trainer"]["command"], made["trainer"]["numNodes"]) == (["entrypoint", "run"], 3)
+
+
+def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
+    return load(text, "job.yaml", {}, {}), kubernetes.Options(image="image", nodes=3, kind=kind, **options)
+
+
+def test_what_a_kind_cannot_express_is_said() -> None:
+    words = {kind: " ".join(kubernetes.notes(*request(kind))) for kind in KINDS}
+    assert words["job"] == words["jobset"] == ""
+    assert "an MPIJob looks at no exit status" in words["mpijob"]
+    assert "an MPIJob gets no probes" in words["mpijob"]
+    assert "evictions count" in words["volcano"]
+    for lost in ("looks at no exit status", "startupProbe", "envFrom", "terminationGracePeriodSeconds"):
+        assert lost in words["trainjob"]
+    assert all(note.count(" | ") == 2 for kind in KINDS for note in kubernetes.notes(*request(kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_job_s_own_pods_are_heard(kind: str) -> None:
+    policy, labels = objects(kind, 3)["NetworkPolicy"]["spec"], {"matchLabels": LABELS}
+    assert policy == {
+        "podSelector": labels, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": labels}]}],
+    }  # fmt: skip
+    assert all(template["metadata"]["labels"] == LABELS for template in templates(objects(kind, 3)["job"]))
+    assert "NetworkPolicy" not in objects(kind, 1)  # the control, and one Pod listens to nobody
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_makes_the_service(kind: str) -> None:
+    """Another one of its name would be in the controller's way."""
+    assert ("Service" in objects(kind, 3)) == (kind == "job")
+    (subdomain,) = {template["spec"].get("subdomain") for template in templates(objects(kind, 3)["job"])}
+    assert subdomain == ("demo" if kind == "job" else None)
+
+
+def test_a_jobset_starts_all_pods_anew_and_only_what_a_retry_may_help() -> None:
+    spec = objects("jobset", 3)["job"]["spec"]
+    (group,) = spec["replicatedJobs"]
+    job = group["template"]["spec"]
+    assert (group["replicas"], job["completions"], job["parallelism"], job["backoffLimit"]) == (1, 3, 3, 0)
+    assert job["podFailurePolicy"] == objects("job", 3)["job"]["spec"]["podFailurePolicy"]
+    (rule,) = spec["failurePolicy"]["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
+    assert spec["failurePolicy"]["maxRestarts"] == 3
+    assert spec["network"] == {"enableDNSHostnames": True, "subdomain": "demo", "publishNotReadyAddresses": True}
+
+
+def test_volcano_starts_all_or_none_and_again_what_a_retry_may_help() -> None:
+    spec = objects("volcano", 3)["job"]["spec"]
+    assert (spec["schedulerName"], spec["minAvailable"], spec["maxRetry"]) == ("volcano", 3, 3)
+    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == {69, 71, 75, 143}
+    assert {each["action"] for each in spec["policies"]} == {"RestartJob"}
+    assert spec["plugins"]["env"] == []
+    assert "--publish-not-ready-addresses=true" in spec["plugins"]["svc"]
+
+
+def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
+    """Without words of their own the operator would start sshd in the workers."""
+    spec = objects("mpijob", 3)["job"]["spec"]
+    assert (spec["runLauncherAsWorker"], spec["slotsPerWorker"]) == (True, 2)
+    replicas = spec["mpiReplicaSpecs"]
+    assert {name: each["replicas"] for name, each in replicas.items()} == {"Launcher": 1, "Worker": 2}
+    for template in templates(replicas):
+        assert template["spec"]["containers"][0]["args"] == ["entrypoint", "run"]
+    assert "Worker" not in objects("mpijob", 1)["job"]["spec"]["mpiReplicaSpecs"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "nodes", "message"),
+    [
+        ("pod", SPEC, 2, "there is no such kind | --kind pod | use one of job, jobset, mpijob, trainjob, volcano"),
+        ("mpijob", "name: demo", 2, "how many ranks has each node? This kind counts them by itself | --kind mpijob"),
+        ("trainjob", "hosts: [a:1, b]", None, "This kind counts them by itself | --kind trainjob, and no slots"),
+        ("jobset", f"name: {'j' * 48}", 2, f"{'j' * 48}-node-0-0-xxxxx has 63 characters"),
+        ("jobset", f"name: {'j' * 48}", 11, f"{'j' * 48}-node-0-10-xxxxx has 64 characters, DNS allows 63"),
+        ("mpijob", f"name: {'j' * 55}\nslots: 1", 1, f"{'j' * 55}-launcher has 64 characters, DNS allows 63"),
+        ("volcano", f"name: {'j' * 57}", 2, f"{'j' * 57}-node-0 has 64 characters, DNS allows 63"),
+        (
+            "trainjob",
+            "slots: 1\nenv: {S3_SECRET_KEY: planted}",
+            2,
+            "a ConfigMap is no place for secrets | env of the spec: S3_SECRET_KEY | take them out, and give them by a "
+            "patch: env of trainer",
+        ),
+    ],
+)
+def test_what_a_kind_refuses(kind: str, text: str, nodes: int | None, message: str) -> None:
+    spec = load(text, "job.yaml", {}, {})
+    options = kubernetes.Options(image="image", nodes=nodes, kind=kind)
+    if "has 63 characters" in message:  # the control: one character less
+        kubernetes.render(spec, options)
+        return
+    with pytest.raises(EntrypointError, match=re.escape(message)):
+        kubernetes.render(spec, options)
