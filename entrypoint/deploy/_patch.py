@@ -149,12 +149,17 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         entries = [(str(name), each) for name, each in value.items()]
     elif isinstance(value, list):
-        entries = [(str(each.get("name", i) if isinstance(each, Mapping) else i), each) for i, each in enumerate(value)]
+        entries = [(_name(each, i), each) for i, each in enumerate(value)]
     else:
         yield path, value
         return
     for name, each in entries:
         yield from _flat(each, f"{path}.{name}" if path else name)
+
+
+def _name(entry: Any, number: int) -> str:
+    named = isinstance(entry, Mapping) and (entry.get("name") or entry.get("manager"))
+    return str(named or number)
 
 
 def _secrets(value: Any) -> Iterator[str]:

@@ -379,6 +379,59 @@ def test_what_cannot_be_patched(patch: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "patch", "lost"),
+    [
+        (
+            "jobset",
+            "{kind: JobSet, spec: {replicatedJobs: [{name: node, replicas: 2}]}}",
+            "spec.replicatedJobs.node.repl",
+        ),
+        (
+            "jobset",
+            "{kind: JobSet, spec: {replicatedJobs: [{name: node, $patch: delete}]}}",
+            "spec.replicatedJobs.node.",
+        ),
+        (
+            "mpijob",
+            "{kind: MPIJob, spec: {mpiReplicaSpecs: {Worker: {replicas: 5}}}}",
+            "spec.mpiReplicaSpecs.Worker.repl",
+        ),
+        (
+            "mpijob",
+            "{kind: MPIJob, spec: {mpiReplicaSpecs: {Launcher: {template: null}}}}",
+            "spec.mpiReplicaSpecs.Laun",
+        ),
+        ("trainjob", "{kind: TrainJob, spec: {trainer: {numNodes: 3}}}", "spec.trainer.numNodes | leave that as it is"),
+        (
+            "trainjob",
+            "{kind: TrainJob, spec: {trainer: {env: [{name: ENTRYPOINT_HOSTS, $patch: delete}]}}}",
+            "spec.trainer.env.ENTRYPOINT_HOSTS.value | leave that as it is",
+        ),
+        (
+            "trainjob",
+            "{kind: TrainJob, spec: {runtimePatches: [{manager: entrypoint, $patch: delete}]}}",
+            "spec.runtimeP",
+        ),
+        (
+            "volcano",
+            "{kind: Job, apiVersion: batch.volcano.sh/v1alpha1, spec: {tasks: [{name: node, replicas: 3}]}}",
+            "spec.tasks.node.replicas | leave that as it is",
+        ),
+    ],
+)
+def test_every_kind_keeps_what_its_job_needs(kind: str, patch: str, lost: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(f"p.yaml:1:1: {NEEDS} ")) as caught:
+        text(patch, kind=kind)
+    assert lost in str(caught.value)
+
+
+def test_a_runtime_s_patch_of_another_manager_is_welcome() -> None:
+    """The control, in another order than ours."""
+    patch = "target: {kind: TrainJob}\npatch: [{op: add, path: /spec/runtimePatches/0, value: {manager: other}}]"
+    assert len(rendered(patch, kind="trainjob")["TrainJob"]["spec"]["runtimePatches"]) == 2
+
+
+@pytest.mark.parametrize(
     ("patch", "lines"),
     [
         (
