@@ -58,6 +58,7 @@ class Facts:
     interfaces: tuple[Interface, ...] = ()
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
     files: Mapping[str, str] = field(default_factory=dict, repr=False)  # path -> content, of those that platforms write
+    scripts: tuple[str, ...] = ()  # absolute paths of users' scripts that a platform's own boot would run first
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Site:
     launcher: str | None = None  # what starts the ranks, where the platform was told
     log_dir: str | None = None  # where the platform collects logs
 
+    pre_start: str | None = None  # script that the platform's own boot would run first, in the folder above its own
 
 @dataclass(frozen=True)
 class Device:
@@ -160,6 +162,7 @@ class Topology:
     def __post_init__(self) -> None:
         assert [node.rank for node in self.nodes] == list(range(len(self.nodes)))
         assert 0 <= self.me < len(self.nodes)
+    pre_start: str = ""  # the platform's script for this node, to run after its other start hooks; "" for none
 
     @property
     def leader(self) -> Node:

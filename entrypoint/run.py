@@ -27,7 +27,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
-from entrypoint.plan import environment
+from entrypoint.plan import environment, settle
 from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
 from entrypoint.programs.agents import Agents
@@ -52,7 +52,8 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"no roll call, since {draft.no_roll_call}: {others}")
     for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
-    not_ready = _not_ready(spec, facts, draft, signals, say)
+    failed, facts, draft = _start_hooks(spec, facts, draft, signals, say)
+    not_ready = failed or _not_ready(spec, facts, draft, say)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
         not_ready = not_ready or unusable
@@ -79,13 +80,25 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         attempt += 1
 
 
-def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> Outcome | None:
-    """Why this node cannot take part: a start hook that failed, or what its machine lacks."""
-    env = environment(facts.env, draft.env)
+def _start_hooks(
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say
+) -> tuple[Outcome | None, Facts, Plan]:
+    """The outcome of the first start hook that fails; facts and plan, with what the platform's script has set."""
+    env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
+    changed: dict[str, str | None] = {}
     with signals.held():
-        failed = hooks.run(env, draft.workdir, spec.timeouts.grace, signals, say)
-    if failed is not None:
-        return failed
+        failed = hooks.run(env, draft.workdir, grace, signals, say)
+        if script and not (failed or signals.stopped):
+            failed, changed = hooks.source(script, env, grace, signals, say)
+    if changed and not failed:
+        own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
+        facts = replace(facts, env=own)
+        draft = settle(spec, facts, draft.topology)
+    return failed, facts, draft
+
+
+def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:
+    """Why this node cannot take part: what its machine lacks."""
     not_ready, warnings = checks.machine(spec, facts, draft)
     for words in warnings:
         say(f"warning: {words}")

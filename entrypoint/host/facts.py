@@ -6,13 +6,13 @@ import contextlib
 import os
 import pwd
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.host.proc import python_set_locale
 from entrypoint.host.process import which
 from entrypoint.model import Facts
 from entrypoint.plan.topology import NAMES
-from entrypoint.platforms import FILES
+from entrypoint.platforms import FILES, SCRIPTS
 from entrypoint.values import replace
 
 # sshd and its friends live where an ordinary user's PATH does not look.
@@ -36,8 +36,9 @@ def read() -> Facts:
 
         if library := glob.glob(f"/usr/lib/*/{NAMES}"):
             programs[NAMES] = library[0]
+    env = environment()
     return Facts(
-        env=environment(),
+        env=env,
         hostname=os.uname().nodename,
         cwd=cwd(),
         uid=uid,
@@ -47,6 +48,7 @@ def read() -> Facts:
         programs=programs,
         python=sys.executable,
         files=dict(_files()),
+        scripts=tuple(_scripts(env)),
     )
 
 
@@ -57,6 +59,15 @@ def _files() -> Iterator[tuple[str, str]]:
             for name in sorted(os.listdir(path)) if path.endswith("/") else ("",):
                 with contextlib.suppress(OSError), open(path + name, errors="replace") as file:
                     yield path + name, file.read(_LONGEST)
+
+
+def _scripts(env: Mapping[str, str]) -> Iterator[str]:
+    """Paths of the scripts that a platform's own boot would run first."""
+    for variable, script in SCRIPTS.items():
+        if folder := env.get(variable, "").rstrip("/"):
+            with contextlib.suppress(OSError):
+                paths = (f"{folder}/{name}/{script}" for name in sorted(os.listdir(folder)))
+                yield from filter(os.path.isfile, paths)
 
 
 def of_job(facts: Facts) -> Callable[[], Facts]:

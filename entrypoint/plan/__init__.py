@@ -134,6 +134,8 @@ def _mode(
 def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:
     """What only the run can know, and what is done about it."""
     words, own = [], members.reports[topology.me]
+    if topology.pre_start:
+        words.append(f"start hook {topology.pre_start}: what it exports is for the ranks of this node")
     if mode == "coordinated" and members.assumed:
         asked = spec.network.interface != interfaces.AUTO
         if asked and own.interface:

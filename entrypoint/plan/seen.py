@@ -57,6 +57,8 @@ def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
     found["facts"] = {"hostname": facts.hostname, "env": used}
     if facts.files:
         found["facts"]["files"] = dict(facts.files)
+    if facts.scripts:
+        found["facts"]["scripts"] = list(facts.scripts)
     return found
 
 

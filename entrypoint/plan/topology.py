@@ -50,6 +50,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         workdir=spec.workdir or facts.cwd,
         python=facts.python,
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
+        pre_start=_pre_start(spec, site),
         launcher=_launcher(site, device, origins),
         user=login(facts),
         origins=origins,
@@ -203,6 +204,14 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]
         seen = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
         raise ConfigError(f"logs are to outlive the job ({origins['log_dir']})", seen, "give log_dir another place")
     return spec.log_dir or f"{run_dir}-log"
+
+
+def _pre_start(spec: JobSpec, site: Site) -> str:
+    if spec.pre_start == "skip":
+        return ""
+    if "pre_start" in site.unknown:
+        raise ConfigError(*site.unknown["pre_start"])
+    return site.pre_start or ""
 
 
 def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:

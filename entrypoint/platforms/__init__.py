@@ -37,3 +37,6 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
 # Files that a platform puts into its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
+# Scripts of users that a platform's own boot would run first: the variable with the folder that holds the folders with
+# users' code -> the script's name in one of these.
+SCRIPTS = {"MA_JOB_DIR": "ma-pre-start.sh"}

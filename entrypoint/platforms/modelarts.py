@@ -3,7 +3,8 @@
 Sources: "Managing Environment Variables of a Training Container" (develop-modelarts-0104) for MA_* and VC_*; the boot
 file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of the index variables; "TensorFlow"
 (preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a node; Volcano's svc plugin for VC_PS_*;
-"Enabling Dynamic Route Acceleration for Training Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC.
+"Enabling Dynamic Route Acceleration for Training Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs"
+(develop-modelarts-0096) for ma-pre-start.sh.
 
 With ROUTE_PLAN=true, and 3 nodes or more, the platform numbers the nodes anew: RANK_AFTER_ACC is this node's number
 then, and MA_MASTER_INDEX says which worker is the first. No node is told the numbers of all the others (an API of the
@@ -11,6 +12,10 @@ platform gives them, ShowTrainingJobRoutePlan), and the roll call needs one orde
 VC_WORKER_HOSTS stays: a right order, not the accelerated one. RANK_AFTER_ACC beside it would be two orders in one job.
 Where HCCL reads a rank table, its ranks are the table's, whatever the order here. For the new order, name the hosts
 in it: ENTRYPOINT_HOSTS, and ENTRYPOINT_NODE_RANK with the value of RANK_AFTER_ACC.
+
+The boot of a preset image runs ma-pre-start.sh, beside the boot file, before that file: to install packages, and to
+"set global environment variables" for the training. In a custom image, such as ours, only the boot command runs, so
+that it is for us to run. No variable says which folder below MA_JOB_DIR is the code directory.
 """
 
 from __future__ import annotations
@@ -68,6 +73,7 @@ def site(facts: Facts) -> Site:
         ports=ports(listeners),
         launcher=_launcher(env, bool(servers), origins),
         log_dir=_log_dir(env, origins),
+        pre_start=_pre_start(facts.scripts, origins, unknown),
         origins=origins,
         unknown=unknown,
     )
@@ -95,6 +101,20 @@ def _log_dir(env: Mapping[str, str], origins: dict[str, str]) -> str | None:
             origins["log_dir"] = name
             return env[name] + folder
     return None
+
+
+def _pre_start(scripts: tuple[str, ...], origins: dict[str, str], unknown: Unknown) -> str | None:
+    """The script of the code directory."""
+    if len(scripts) > 1:
+        unknown["pre_start"] = (
+            "several folders below MA_JOB_DIR have a script to run first",
+            ", ".join(scripts[:4]),
+            "leave one, or set ENTRYPOINT_PRE_START=skip",
+        )
+    if len(scripts) != 1:
+        return None
+    origins["pre_start"] = "MA_JOB_DIR"
+    return scripts[0]
 
 
 def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[Listener, ...]:

@@ -1,12 +1,16 @@
-"""Start hooks: what an image or a mount wants done on this node before its part of the job starts."""
+"""Start hooks: what an image, a mount or a platform's user wants done on this node before its part of the job starts.
+
+They run once, whatever `restarts` says.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from entrypoint.host import children, process
 from entrypoint.host.signals import Signals
@@ -15,6 +19,13 @@ from entrypoint.job.analysis import ended
 from entrypoint.model import Outcome
 
 FOLDER = Path("/etc/entrypoint/start.d")
+# Runs the script $0 in this bash, as what it exports is wanted. File {0} gets all variables before it, an empty entry,
+# and all variables after it; `exit` in the script ends this shell.
+_SOURCE = """command -p env -0 >&{0}; printf '\\0' >&{0}
+trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
+. "$0"
+"""
+_OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # what every shell changes
 
 
 def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
@@ -33,11 +44,39 @@ def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: S
     return asyncio.run(_run(entries, env, cwd, grace, signals, say)) if entries else None
 
 
+def source(
+    script: str, env: Mapping[str, str], grace: float, signals: Signals, say: Say
+) -> tuple[Outcome | None, dict[str, str | None]]:
+    """Run a platform's shell script in the folder above its own, as `run` runs a hook.
+
+    Returns the outcome where it fails, and each variable that it has exported or changed; None for one that it has
+    unset.
+    """
+    name = os.path.basename(script)
+    say(f"start hook {name}")
+    with open(os.memfd_create("environment"), "rb") as file:
+        argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
+        cwd = os.path.dirname(os.path.dirname(script))
+        failed = asyncio.run(_alone(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),)))
+        file.seek(0)
+        changed = _changed(file.read())
+    if changed and not failed:
+        say(f"start hook {name} has changed {', '.join(changed)}")
+    return failed, changed
+
+
+def _changed(written: bytes) -> dict[str, str | None]:
+    """What differs between two environments, which an empty entry parts; nothing where the second is missing."""
+    before, _, after = written.partition(b"\0\0")
+    old, new = (dict(entry.split(b"=", 1) for entry in part.split(b"\0") if entry) for part in (before, after))
+    names = sorted({*old, *new} - _OF_SHELLS) if new else []
+    changed = [name for name in names if old.get(name) != new.get(name)]
+    return {os.fsdecode(name): os.fsdecode(new[name]) if name in new else None for name in changed}
+
+
 async def _run(
     entries: list[Path], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say
 ) -> Outcome | None:
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    signals.take(lambda _, again: (hurry if again else stop).set())
     for hook in entries:
         if signals.stopped:
             break
@@ -46,14 +85,24 @@ async def _run(
             say(f"start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
             continue
         say(f"start hook {hook.name}")
-        argv = [str(hook)]
-        try:
-            started = await children.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2)
-        except OSError as error:
-            return process.cannot_start(argv, error)
-        status = process.exit_status(await _ended(started, stop, hurry, grace))
-        if status != 0 and not signals.stopped:
-            return Outcome(status, ended(f"start hook {hook.name}", status), program=True)
+        if failed := await _alone(hook.name, [str(hook)], env, cwd, grace, signals):
+            return failed
+    return None
+
+
+async def _alone(
+    name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, **more: Any
+) -> Outcome | None:
+    """One hook, from its start to its end; its outcome where it fails by itself."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    signals.take(lambda _, again: (hurry if again else stop).set())
+    try:
+        started = await children.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more)
+    except OSError as error:
+        return process.cannot_start(argv, error)
+    status = process.exit_status(await _ended(started, stop, hurry, grace))
+    if status != 0 and not signals.stopped:
+        return Outcome(status, ended(f"start hook {name}", status), program=True)
     return None
 
 

@@ -217,6 +217,9 @@ class JobSpec:
     restarts: How many times the job boots again after the infrastructure failed (75): on every node, once all are back.
     run_dir: Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given.
     log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name with `-log`.
+    pre_start:
+      Whether the script runs that the platform's own boot would run on each node before the program, and that users put
+      beside their code: on ModelArts ma-pre-start.sh. What it exports is for the ranks of its node.
     prefix:
       What our lines begin with: `[entrypoint worker-1]`, or with `job` the job's name and the host as well, for logs
       that hold several jobs: `[entrypoint demo worker-1 HOST]`.
@@ -236,6 +239,7 @@ class JobSpec:
     restarts: Annotated[Count, "--restarts"] = 0
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None
+    pre_start: Literal["run", "skip"] = "run"
     prefix: Literal["node", "job"] = "node"
     ssh: SshSpec = SshSpec()
     network: NetworkSpec = NetworkSpec()

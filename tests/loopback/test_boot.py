@@ -291,3 +291,21 @@ def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
         nodes.start(rank, "sh", "-c", "echo $NODE $SLURM_JOB_ID $SLURM_NODEID $RANK/$WORLD_SIZE", env=step | own)
     assert nodes.ends() == {0: 0, 1: 0}
     assert sorted(nodes.out().splitlines()) == ["0 7 0 0/4", "0 7 0 1/4", "1 7 1 2/4", "1 7 1 3/4"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_node_runs_its_own_pre_start_script(cluster: Make, fails: bool) -> None:
+    """As on ModelArts: once, and its exports are its own node's. One that fails ends all nodes with its status."""
+    job = cluster(2)
+    for rank in reversed(range(2)):
+        code = job.folder / f"jobs-{rank}" / "code"
+        code.mkdir(parents=True)
+        end = f"exit {7 * rank}" if fails else ""
+        (code / "ma-pre-start.sh").write_text(f"echo ran >>ran; export FROM_SCRIPT=node-{rank}; {end}\n")
+        job.start(rank, "sh", "-c", 'echo "rank $RANK has $FROM_SCRIPT"', env={"MA_JOB_DIR": str(code.parent)})
+    status = 7 if fails else 0
+    assert job.ends() == {0: status, 1: status}, job.both()
+    assert [(job.folder / f"jobs-{rank}/ran").read_text() for rank in range(2)] == ["ran\n", "ran\n"]
+    lines = [] if fails else [f"rank {rank} has node-{rank // 2}" for rank in range(4)]
+    assert sorted(job.out(0).splitlines()) == lines
+    assert ("start hook ma-pre-start.sh exited with 7 on node-1" in job.err(0)) is fails, job.both()

@@ -33,7 +33,8 @@ def as_facts(given: dict[str, Any]) -> Facts:
     given = dict(given)
     env = given.pop("env", {})
     assert all(isinstance(value, str) for value in env.values()), "quote the values in facts.yaml"
-    given["device_files"] = tuple(given.get("device_files", ()))
+    for many in ("device_files", "scripts"):
+        given[many] = tuple(given.get(many, ()))
     plain = {"hostname": "container", "cwd": "/job", "uid": 1000, "user": "ma-user", "home": "/home/ma-user"}
     return Facts(**{**plain, **given}, env=env)
 

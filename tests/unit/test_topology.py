@@ -346,7 +346,8 @@ def test_the_spec_can_say_what_a_platform_does_not(name: str, folder: Path) -> N
         return
     site = registry.load("platforms", name).site(read_facts(folder))
     assert [do for _, _, do in site.unknown.values() if "ENTRYPOINT_" not in do] == []
-    made = build("", site, hosts="x,y", node_rank="1")
+    text = "pre_start: skip" if "pre_start" in site.unknown else ""
+    made = build(text, site, hosts="x,y", node_rank="1")
     assert ([node.host for node in made.nodes], made.me) == (["x", "y"], 1)
 
 
@@ -499,3 +500,20 @@ def test_logs_lie_outside_the_run_directory() -> None:
     assert seen == f"{what} | /x/run/log is in /x/run, which goes away with the job | give log_dir another place"
     assert build("run_dir: /x/run\nlog_dir: /x/runs").log_dir == "/x/runs"
     assert build("run_dir: /x/run/").log_dir == "/x/run-log"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The script that a platform's own boot would run first
+
+
+def test_the_platform_s_script_runs_unless_it_is_refused() -> None:
+    site = Site("modelarts", pre_start="/jobs/code/ma-pre-start.sh")
+    assert build(site=site).pre_start == "/jobs/code/ma-pre-start.sh"
+    assert build("pre_start: skip", site=site).pre_start == ""
+    assert build(site=Site("modelarts")).pre_start == ""
+
+
+def test_two_of_them_are_an_error_unless_they_are_refused() -> None:
+    site = Site("modelarts", unknown={"pre_start": ("two scripts", "a, b", "leave one")})
+    assert refusal(site=site) == "two scripts | a, b | leave one"
+    assert build("pre_start: skip", site=site).pre_start == ""
