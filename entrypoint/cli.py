@@ -294,10 +294,11 @@ def _given(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
 
 def _spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
     """What the user asked for, and the text of the spec file, "" where there is none."""
-    from entrypoint.spec import load
+    from entrypoint.spec import expanded, load
 
     text = None
     if args.spec:
+        args.spec = expanded(args.spec, os.environ)
         data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
         text = data.decode("utf-8", "surrogateescape")
     spec = load(text, args.spec or "", _environ(), _overrides(args))

@@ -8,11 +8,20 @@ from entrypoint.spec.jobspec import JobSpec, SshSpec
 from entrypoint.spec.loading import Override, load
 from entrypoint.spec.patches import Patch
 from entrypoint.spec.patches import read as read_patches
-from entrypoint.spec.rules import JOB_NAME, MAX_NODES, MAX_SLOTS, FieldInfo, HostEntry, check_host, plain_path
+from entrypoint.spec.rules import (
+    JOB_NAME,
+    MAX_NODES,
+    MAX_SLOTS,
+    FieldInfo,
+    HostEntry,
+    check_host,
+    expanded,
+    plain_path,
+)
 from entrypoint.spec.table import Given, fields, given, kept_back, left_out, settings_in, written
 
 __all__ = [
     "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override", "Patch",
-    "Source", "SshSpec", "check_host", "fields", "given", "kept_back", "left_out", "load", "plain_path",
+    "Source", "SshSpec", "check_host", "expanded", "fields", "given", "kept_back", "left_out", "load", "plain_path",
     "read_patches", "settings_in", "written",
 ]  # fmt: skip

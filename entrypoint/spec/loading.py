@@ -20,7 +20,7 @@ from entrypoint import values
 from entrypoint.secret import Secret, is_secret, weakness
 from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, suggestion
+from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
 from entrypoint.values import dataclass
 
@@ -52,7 +52,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
         flag = flags.get(field.path)
         from_flag = _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
         for item in filter(None, (from_flag, _from_env(field, env, report), written.get(field.path))):
-            value = checked(field, item, report)
+            value = _expanded(field, checked(field, item, report), env)
             items.setdefault(field.path, item)
             if isinstance(value, dict):  # entry by entry, each with its own origin
                 chosen[field.path] = {**value, **chosen.get(field.path, {})}
@@ -69,6 +69,13 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     sources = {path: item.place.source for path, item in items.items()}
     empty = JobSpec(_sources=MappingProxyType(sources), _secret=secret, _renamed=tuple(report.renamed))
     return functools.reduce(_with, chosen.items(), empty)
+
+
+def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str]) -> Any:
+    """The value; in a command, and in a path, with what a shell would have made of a platform's folder."""
+    if field.path == "command" and value:
+        return tuple(expanded(word, env) for word in value)
+    return expanded(value, env) if field.rule.is_path and value else value
 
 
 def _with(section: Any, chosen: tuple[str, Any]) -> Any:

@@ -21,6 +21,7 @@ JOB_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far beyond what we were ever tried with; what is over them is a slip of the pen.
 MAX_NODES, MAX_SLOTS = 16384, 4096
+_FOLDERS = ("MA_JOB_DIR",)  # variables of platforms that boot commands begin with, shell or not
 HOW = {  # to write lists and mappings as text
     "list": 'write shell words, or a list: ["python", "train.py"]',
     "mapping": 'write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}',
@@ -240,6 +241,18 @@ def _is_slots(text: str) -> bool:
 def _is_address(text: str) -> bool:
     # Four numbers with dots are an IP address that is wrong, not a host name.
     return bool(ip(text)) or (check_host(text) is None and not re.fullmatch(r"[0-9.]+", text))
+
+
+def expanded(word: str, env: Mapping[str, str]) -> str:
+    """The word, as a shell would read `$MA_JOB_DIR/` or `${MA_JOB_DIR}/` at its beginning where that is set.
+
+    ModelArts' boot commands are written so ("Boot Command"), and it starts those of custom images without a shell.
+    """
+    for variable in _FOLDERS:
+        for written in (f"${variable}/", f"${{{variable}}}/"):
+            if env.get(variable) and word.startswith(written):
+                return f"{env[variable].rstrip('/')}/{word[len(written) :]}"
+    return word
 
 
 def plain_path(text: str) -> str:

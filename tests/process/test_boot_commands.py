@@ -1,0 +1,71 @@
+"""Boot commands as people write them for ModelArts: with `$MA_JOB_DIR`, and no shell that would expand it.
+
+The platform starts the container in /home/ma-user, and the code directory is below MA_JOB_DIR.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAIN = "import os, sys; print(*sys.argv[1:], os.getcwd())\n"
+SPEC = "workdir: $MA_JOB_DIR/code\ncommand: [python3, $MA_JOB_DIR/code/train.py, spec]\n"
+RUN = (sys.executable, "-m", "entrypoint", "run")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where the boot command starts; the code directory is beside it."""
+    code = tmp_path / "jobs/code"
+    code.mkdir(parents=True)
+    (code / "train.py").write_text(TRAIN)
+    (code / "job.yaml").write_text(SPEC)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def run(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    run_dir = str(cwd.parent / "run")
+    return subprocess.run(
+        [*RUN, *words], cwd=cwd, env={"PATH": path, "ENTRYPOINT_RUN_DIR": run_dir, **env}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "argument", "place"),
+    [
+        (("--", "python3", "$MA_JOB_DIR/code/train.py", "x"), "x", "home"),
+        (("--", "python3", "${MA_JOB_DIR}/code/train.py", "x"), "x", "home"),
+        (("--workdir", "$MA_JOB_DIR/code", "--", "python3", "train.py", "x"), "x", "jobs/code"),
+        (("--spec", "$MA_JOB_DIR/code/job.yaml"), "spec", "jobs/code"),
+        (("--spec", "${MA_JOB_DIR}/code/job.yaml", "--workdir", "/", "--", "sh", "-c", "pwd"), "", "/"),
+        # What is no folder of the platform's stays as it is.
+        (("--", "python3", "$MA_JOB_DIR/code/train.py", "$HOME/x", "$MA_JOB_DIRS/x"), "$HOME/x $MA_JOB_DIRS/x", "home"),
+    ],
+)
+def test_without_a_shell(home: Path, words: tuple[str, ...], argument: str, place: str) -> None:
+    done = run(home, *words, MA_JOB_DIR=f"{home.parent}/jobs/")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [*argument.split(), os.path.join(home.parent, place)]
+
+
+def test_by_a_shell(home: Path) -> None:
+    """As the console's form of several commands, `cd ... && ...`: a relative path is one of the code directory."""
+    line = f"cd $MA_JOB_DIR/code && {' '.join(RUN)} --spec job.yaml -- python3 train.py here"
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    env = {"PATH": path, "MA_JOB_DIR": f"{home.parent}/jobs", "ENTRYPOINT_RUN_DIR": f"{home.parent}/run"}
+    done = subprocess.run(["sh", "-c", line], cwd=home, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["here", f"{home.parent}/jobs/code"]), done.stderr
+
+
+def test_elsewhere_a_word_stays_as_it_is(home: Path) -> None:
+    """Control: where the platform has set no such variable."""
+    done = run(home, "--", "echo", "$MA_JOB_DIR/code", "${MA_JOB_DIR}/x", MA_JOB_DIR="")
+    assert (done.returncode, done.stdout) == (0, "$MA_JOB_DIR/code ${MA_JOB_DIR}/x\n"), done.stderr
+    assert run(home, "--spec", "$MA_JOB_DIR/code/job.yaml").returncode == 66
