@@ -82,8 +82,8 @@ class Site:
     ports: tuple[int, ...] = ()  # where the program of each host listens, where the platform gave it one
     launcher: str | None = None  # what starts the ranks, where the platform was told
     log_dir: str | None = None  # where the platform collects logs
-
     pre_start: str | None = None  # script that the platform's own boot would run first, in the folder above its own
+
 
 @dataclass(frozen=True)
 class Device:
@@ -115,6 +115,11 @@ class Access:
 
 # ---------------------------------------------------------------------------------------------------------------
 # What follows from both
+
+
+def beside(port: int) -> int:
+    """The port that a parameter server takes where a worker takes this one: both may have one machine's network."""
+    return port + 1 if port < 65535 else port - 1
 
 
 @dataclass(frozen=True)
@@ -156,13 +161,13 @@ class Topology:
     workdir: str = "/"  # of this node's programs
     python: str = "python3"  # the interpreter that this node's supervisors run in
     naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
+    pre_start: str = ""  # the platform's script for this node, to run after its other start hooks; "" for none
     launcher: str | None = None  # what platform or device ask for
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert [node.rank for node in self.nodes] == list(range(len(self.nodes)))
         assert 0 <= self.me < len(self.nodes)
-    pre_start: str = ""  # the platform's script for this node, to run after its other start hooks; "" for none
 
     @property
     def leader(self) -> Node:

@@ -9,7 +9,7 @@ import json
 
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.launchers._place import endpoint
-from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, Launch, Members, Program, Topology, beside
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # what else people call it
@@ -65,12 +65,6 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
-    workers = {node.where for node in topology.nodes if node.task == "worker"}
-    port = spec.tensorflow.port
-    # A server beside a worker, at the machine's one address, cannot listen where that does.
-    beside = 1 if port < 65535 else -1
-    return [
-        endpoint(node.where, node.port or port + (beside if task == "ps" and node.where in workers else 0))
-        for node in topology.nodes
-        if node.task == task
-    ]
+    # A server may be beside a worker on one machine's network, under whatever name, and cannot listen where that does.
+    port = spec.tensorflow.port if task == "worker" else beside(spec.tensorflow.port)
+    return [endpoint(node.where, node.port or port) for node in topology.nodes if node.task == task]

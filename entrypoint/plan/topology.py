@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
-from entrypoint.model import Device, Facts, Node, Site, Topology
+from entrypoint.model import Device, Facts, Node, Site, Topology, beside
 from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
@@ -224,9 +224,7 @@ def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:
 
 def _ssh_port(spec: JobSpec, task: str) -> int:
     """Each task's own: a platform may put a worker and a parameter server on one machine, with its one address."""
-    if task == "worker":
-        return spec.ssh.port
-    return spec.ssh.port + (1 if spec.ssh.port < 65535 else -1)
+    return spec.ssh.port if task == "worker" else beside(spec.ssh.port)
 
 
 def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int, origins: dict[str, Source]) -> str:

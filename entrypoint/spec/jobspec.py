@@ -123,7 +123,7 @@ class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
     ps: How many of `hosts` are parameter servers: the last ones.
-    port: TCP port of TensorFlow's server on every node, where the platform gives none.
+    port: TCP port of TensorFlow's server on every node, where the platform gives none; one more on a parameter server.
     chief: Who coordinates (TF_CONFIG calls it chief): with `worker-0` the job ends when it does, and the other workers
       only serve it, as under ParameterServerStrategy.
     """

@@ -34,9 +34,9 @@ def test_the_job_ends_with_its_workers(cluster: Make) -> None:
     for rank in range(2):
         flags, _, config = job.out(rank).partition(" | ")
         workers = "--worker_hosts 127.0.0.2:2222,127.0.0.3:2222"
-        assert flags == f"--task_index {rank} --ps_hosts 127.0.0.4:2222 {workers} --job_name worker mine"
+        assert flags == f"--task_index {rank} --ps_hosts 127.0.0.4:2223 {workers} --job_name worker mine"
         assert json.loads(config) == {
-            "cluster": {"worker": ["127.0.0.2:2222", "127.0.0.3:2222"], "ps": ["127.0.0.4:2222"]},
+            "cluster": {"worker": ["127.0.0.2:2222", "127.0.0.3:2222"], "ps": ["127.0.0.4:2223"]},
             "task": {"type": "worker", "index": rank},
         }
     assert job.out(2) == "serving\n"
