@@ -79,6 +79,7 @@ class Site:
     # only where the spec does not say it either: what the error asks the user to set must cure it.
     unknown: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     tasks: tuple[str, ...] = ()  # what each host does ("worker", "ps"), where they do not all do the same
+    chief: bool = False  # the first host coordinates the others, which serve it, as TensorFlow's chief
     ports: tuple[int, ...] = ()  # where the program of each host listens, where the platform gave it one
     launcher: str | None = None  # what starts the ranks, where the platform was told
     log_dir: str | None = None  # where the platform collects logs
@@ -163,6 +164,7 @@ class Topology:
     naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
     pre_start: str = ""  # the platform's script for this node, to run after its other start hooks; "" for none
     launcher: str | None = None  # what platform or device ask for
+    chief: bool = False  # worker-0 is TensorFlow's chief
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

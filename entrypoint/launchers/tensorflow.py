@@ -26,16 +26,15 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if len(topology.nodes) == 1:
         return Launch((Program(with_python(spec.command)),), completion="first-failure")
     servers = any(node.task == "ps" for node in topology.nodes)
-    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is.
-    flags = _flags(spec, topology) if servers else {}
+    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is. With a chief it counts the
+    # workers without it, which the flags do not know: a program gets one of the two.
+    flags = _flags(spec, topology) if servers and not topology.chief else {}
     origin = str(topology.origins.get("hosts", ""))
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
         completion="first-failure",
-        awaited=(0,)
-        if spec.tensorflow.chief != "none"
-        else tuple(node.rank for node in topology.nodes if node.task != "ps"),
+        awaited=(0,) if topology.chief else tuple(node.rank for node in topology.nodes if node.task != "ps"),
     )
 
 
@@ -53,7 +52,7 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
     this = topology.this
     cluster = {task: _addresses(spec, topology, task) for task in ("worker", "ps")}
     task, index = this.task, this.index
-    if spec.tensorflow.chief != "none":
+    if topology.chief:
         first, *others = cluster["worker"]
         cluster = {"chief": [first], "worker": others, "ps": cluster["ps"]}
         if task == "worker":

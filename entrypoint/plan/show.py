@@ -97,6 +97,7 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
         "log_dir": topology.log_dir,
         "workdir": plan.workdir,
         "tensorflow.ps": sum(node.task == "ps" for node in topology.nodes),
+        "tensorflow.chief": "worker-0" if topology.chief else "none",
     }
     rows = []
     for field in fields():

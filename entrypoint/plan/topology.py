@@ -52,6 +52,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         pre_start=_pre_start(spec, site),
         launcher=_launcher(site, device, origins),
+        chief=_chief(spec, site, origins),
         user=login(facts),
         origins=origins,
     )
@@ -184,6 +185,14 @@ def _tasks(spec: JobSpec, site: Site, count: int, origins: dict[str, Source]) ->
         return ("worker",) * (count - servers) + ("ps",) * servers
     origins["tensorflow.ps"] = _from(site, "hosts")
     return site.tasks
+
+
+def _chief(spec: JobSpec, site: Site, origins: dict[str, Source]) -> bool:
+    """Whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own hosts alone."""
+    if site.chief and spec.source("tensorflow.chief") == DEFAULT and not (spec.hosts or spec.tensorflow.ps):
+        origins["tensorflow.chief"] = _from(site, "hosts")
+        return True
+    return spec.tensorflow.chief != "none"
 
 
 def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | None:

@@ -4,6 +4,9 @@ Sources: training-operator, pkg/controller.v1/tensorflow/tensorflow.go: TF_CONFI
 `<job>-<task>-<index>.<namespace>.svc:<port>`, and what dynamic workers make of it; TensorFlow, "Distributed training":
 the tasks, and that an evaluator is no part of the cluster.
 
+Where there are parameter servers, a chief is one to us as well: the operator takes its end for the job's, and TF_CONFIG
+counts the workers without it. A program is not told otherwise by flags.
+
 The platform does not promise the job's name: it is taken from the first host's. It says nothing about accelerators.
 """
 
@@ -16,7 +19,8 @@ from entrypoint.platforms._listeners import Listener, ports, wrong_ports
 from entrypoint.platforms._names import job_name, label
 
 _CONFIG = "TF_CONFIG"
-_WORKERS = ("chief", "master", "worker")  # in the order of node ranks; before version 2, TensorFlow's chief was master
+_CHIEFS = ("chief", "master")  # before version 2, TensorFlow's chief was master
+_WORKERS = (*_CHIEFS, "worker")  # in the order of node ranks
 _TASKS = (*_WORKERS, "ps")
 _ALONE = "evaluator"
 
@@ -54,6 +58,7 @@ def site(facts: Facts) -> Site:
         job=job,
         hostname=facts.hostname,
         tasks=_what_each_does(cluster) if found else (),
+        chief=bool(found and cluster.hosts(("ps",)) and cluster.hosts(_CHIEFS)),
         ports=ports(found),
         launcher="tensorflow",
         origins=origins,

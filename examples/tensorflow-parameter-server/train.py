@@ -90,8 +90,7 @@ def main() -> int:
     parser.add_argument("--share", type=int, default=4, help="samples of each")
     parser.add_argument("--tolerance", type=float, default=1e-10)
     parser.add_argument("--fail", type=int, default=0, help="exit status of the chief after half the steps")
-    # The launcher's --job_name and the like say nothing that TF_CONFIG doesn't.
-    args, _ = parser.parse_known_args()
+    args = parser.parse_args()
 
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     say(f"{task['type']} {task['index']} on {socket.gethostname()}, pid {os.getpid()}")

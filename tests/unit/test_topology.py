@@ -517,3 +517,16 @@ def test_two_of_them_are_an_error_unless_they_are_refused() -> None:
     site = Site("modelarts", unknown={"pre_start": ("two scripts", "a, b", "leave one")})
     assert refusal(site=site) == "two scripts | a, b | leave one"
     assert build("pre_start: skip", site=site).pre_start == ""
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# TensorFlow's chief
+
+
+def test_the_platform_s_chief_is_one_among_the_platform_s_hosts() -> None:
+    site = Site("tfjob", hosts=("c", "w", "p"), index=0, tasks=("worker", "worker", "ps"), chief=True)
+    made = build(site=site)
+    assert (made.chief, str(made.origins["tensorflow.chief"])) == (True, "platform tfjob")
+    assert not build(f"{hosts('a', 'b')}\nnode_rank: 0", site=site).chief
+    assert not build("tensorflow: {chief: none}", site=site).chief
+    assert build("tensorflow: {chief: worker-0}").chief
