@@ -26,7 +26,7 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
         "trainer": (("PET_NODE_RANK",), ("JAX_COORDINATOR_ADDRESS",)),
     },
     {"tfjob": (("TF_CONFIG",),)},
-    {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",))},
+    {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",), ("KUBERNETES_SERVICE_HOST",))},
     {"slurm": (("SLURM_JOB_ID",),)},
     {
         "jobset": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),

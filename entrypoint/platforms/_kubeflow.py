@@ -17,6 +17,7 @@ _FIRST_NODE, _MASTER = "-node-0-0", "-master-0"
 _BY_DEVICE = ("", "auto", "cpu", "gpu")  # torchrun counts the accelerators, or the processors
 # Set by systems whose users set PET_RDZV_ENDPOINT by hand; none of their containers is of a PyTorchJob.
 _OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
+_OTHERS_FOLDER = "/etc/volcano/"
 
 
 def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
@@ -49,7 +50,8 @@ def is_pytorchjob(facts: Facts) -> bool:
     if pytorchjob(env):
         return True
     elastic = bool(env.get("PET_RDZV_ENDPOINT") and env.get("KUBERNETES_SERVICE_HOST") and replica(facts.hostname))
-    return elastic and not any(map(env.get, _OTHERS))
+    others = (*map(env.get, _OTHERS), *(path.startswith(_OTHERS_FOLDER) for path in facts.files))
+    return elastic and not any(others)
 
 
 def slots(env: Mapping[str, str], origins: dict[str, str]) -> int | None:

@@ -2,8 +2,9 @@
 
 Sources: volcano.sh, "Job Plugins"; Volcano's pkg/controllers/job/plugins: `env` for VC_TASK_INDEX, which counts within
 a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and /etc/volcano/<task>.host, which every Pod has of every task.
-A list that is too long for the environment is only in the file. Nothing says in which order the job has its tasks:
-we take them by name, with numbers in it as numbers, and parameter servers (`ps`) last.
+A list that is too long for the environment is only in the file. Without the plugin `env` these files, which are mounted
+into every Pod, are what tells Volcano; the host name says which Pod this is. Nothing says in which order the job has
+its tasks: we take them by name, with numbers in it as numbers, and parameter servers (`ps`) last.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ _FOLDER, _END = "/etc/volcano/", ".host"
 _LISTED = re.compile("VC_(.+)_(?:HOSTS|NUM)")
 _SHOWN = 4  # variables in one message
 _Tasks = dict[str, tuple[str, ...]]  # a task's name, as it is in variables -> its hosts
+
+
+def matches(facts: Facts) -> bool:
+    """Whether the plugin env gave this Pod an index, or the plugin svc files, which are nobody else's."""
+    return any(map(facts.env.get, _INDEX)) or any(map(_is_list, facts.files))
 
 
 def site(facts: Facts) -> Site:
@@ -91,8 +97,12 @@ def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def _files(files: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Task -> the file with its hosts, and the hosts."""
-    found = [path for path in files if path.startswith(_FOLDER) and path.endswith(_END)]
+    found = filter(_is_list, files)
     return {_variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in found}
+
+
+def _is_list(path: str) -> bool:
+    return path.startswith(_FOLDER) and path.endswith(_END)
 
 
 def _split(text: str) -> tuple[str, ...]:

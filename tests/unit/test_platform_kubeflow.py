@@ -13,6 +13,7 @@ from entrypoint.model import Device, Facts
 from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.spec import load
+from entrypoint.values import replace
 
 MASTER = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "MASTER_ADDR": "a-master-0", "RANK": "1"}
 ELASTIC = {"PET_NNODES": "1:2", "PET_RDZV_ENDPOINT": "a-worker-0:23456", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
@@ -62,6 +63,12 @@ def test_who_is_recognised(hostname: str, env: dict[str, str], found: str) -> No
     container = facts(hostname, env)
     adapters = {"pytorchjob": pytorchjob, "trainer": trainer}
     assert [name for name, module in adapters.items() if module.matches(container)] == ([found] if found else [])
+
+
+def test_a_volcano_job_with_an_endpoint_is_no_pytorchjob() -> None:
+    """Its files tell it, where the plugin env gave it no index."""
+    container = replace(facts("a-worker-1", ELASTIC), files={"/etc/volcano/worker.host": "a-worker-0.a\na-worker-1.a"})
+    assert not pytorchjob.matches(container)
 
 
 @pytest.mark.parametrize(
