@@ -7,6 +7,7 @@ that was added by its user, is asked always, and stands beside those of the firs
 
 from __future__ import annotations
 
+_INDEXED = ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")  # in each Pod of an Indexed Job
 # Variables that are all set, and not empty, or others that are. What is in an earlier line runs on what is in a later
 # one, and wins: SkyPilot and dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two
 # of one line are an error.
@@ -23,14 +24,14 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
     {"mpijob": (("K_MPI_JOB_ROLE",),)},
     {
         "pytorchjob": (("PET_NNODES",), ("PET_RDZV_ENDPOINT",)),
-        "trainer": (("PET_NODE_RANK",), ("JAX_COORDINATOR_ADDRESS",)),
+        "trainer": (("PET_NODE_RANK",), ("JAX_COORDINATOR_ADDRESS",), _INDEXED),
     },
     {"tfjob": (("TF_CONFIG",),)},
     {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",), ("KUBERNETES_SERVICE_HOST",))},
     {"slurm": (("SLURM_JOB_ID",),)},
     {
-        "jobset": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),
-        "kubernetes": (("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST"),),
+        "jobset": (_INDEXED,),
+        "kubernetes": (_INDEXED,),
     },
 )
 # They start programs of every kind: one is a part of a job only where something of ours says so.

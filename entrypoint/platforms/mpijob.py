@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
+from entrypoint.platforms import _hostfile
+from entrypoint.platforms._hostfile import HOSTFILE, Hostfile
 from entrypoint.platforms._hosts import Unknown
-from entrypoint.platforms._listeners import listener
 from entrypoint.platforms._names import job_name, label, numbered
 
 _ROLE = "K_MPI_JOB_ROLE"
-_HOSTFILE = "/etc/mpi/hostfile"
 _LAUNCHER = "-launcher"
 
 
@@ -31,68 +31,29 @@ def site(facts: Facts) -> Site:
     role = facts.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
         raise ConfigError(f"{_ROLE} is no role of an MPIJob", repr(role[:60]), "set it to launcher or worker")
-    entries = [_entry(line) for line in facts.files.get(_HOSTFILE, "").splitlines() if _is_entry(line)]
-    hosts = tuple(host for host, _ in entries)
-    here = [place for place, host in enumerate(hosts) if _is_own(host, facts.hostname)]
-    index = here[0] if len(here) == 1 else None
-    slots = None if index is None else entries[index][1]
-    job = _job(hosts[0] if hosts else facts.hostname)
-    unknown = _unknown(role, hosts, index, job or "JOB", facts.hostname)
-    known = {"hosts": hosts and not unknown, "node_rank": index is not None, "slots": slots}
-    origins = {field: _HOSTFILE for field, value in known.items() if value}
-    if job:
-        origins["name"] = _HOSTFILE if hosts else "host name"
-    return Site(
-        platform="mpijob",
-        hosts=() if unknown else hosts,
-        index=index,
-        slots=slots,
-        job=job,
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+    file = _hostfile.read(facts)
+    job = job_name(_job(file.hosts[0] if file.hosts else facts.hostname)) or ""
+    return _hostfile.site("mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname))
 
 
-def _unknown(role: str, hosts: tuple[str, ...], index: int | None, job: str, hostname: str) -> Unknown:
+def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Unknown:
     """Why the nodes of the job are not known."""
-    if not hosts:
+    if not file.hosts:
         names = f"ENTRYPOINT_HOSTS={job}-launcher.{job},{job}-worker-0.{job},..."
-        what, seen = "an MPIJob names its nodes to the launcher alone", f"{_HOSTFILE} is not here, or empty"
+        what, seen = "an MPIJob names its nodes to the launcher alone", f"{HOSTFILE} is not here, or empty"
         do = f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on all nodes"
-    elif role == "launcher" and index is None:
-        what, seen = "this launcher is not a node of the job", f"{_HOSTFILE} does not name {hostname}"
+    elif role == "launcher" and file.index is None:
+        what, seen = "this launcher is not a node of the job", f"{HOSTFILE} does not name {hostname}"
         do = "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all nodes"
     else:
         return {}
     return {"hosts": (what, seen, do)}
 
 
-def _is_entry(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
-
-
-def _entry(line: str) -> tuple[str, int | None]:
-    """Host and slots of a line of the hostfile."""
-    first, *others = line.split()
-    host, slots = listener(first)
-    for word in others:
-        name, _, value = word.partition("=")
-        if name == "slots":
-            slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
-    if slots == 0:
-        raise ConfigError(f"{_HOSTFILE} has a line with wrong slots", repr(line.strip()[:80]), "write slots=1 or more")
-    return host, slots
-
-
-def _is_own(host: str, hostname: str) -> bool:
-    """Whole labels are compared: worker-1 is not worker-10."""
-    return bool(hostname) and label(host) == label(hostname)
-
-
-def _job(host: str) -> str | None:
+def _job(host: str) -> str:
+    """The job's name, as its host names begin; empty where they do not."""
     name = label(host)
     if name.endswith(_LAUNCHER):
-        return job_name(name.removesuffix(_LAUNCHER))
+        return name.removesuffix(_LAUNCHER)
     worker = numbered(name, "-worker-")
-    return job_name(worker[0]) if worker else None
+    return worker[0] if worker else ""

@@ -1,0 +1,77 @@
+"""/etc/mpi/hostfile, as Kubeflow mounts it for MPI: a line for each node, `host slots=N`, or `host:N`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoint.errors import ConfigError
+from entrypoint.model import Facts, Site
+from entrypoint.platforms._hosts import Unknown, job
+from entrypoint.platforms._listeners import listener
+from entrypoint.platforms._names import label
+from entrypoint.values import dataclass
+
+HOSTFILE = "/etc/mpi/hostfile"
+_Entry = tuple[str, int | None]
+
+
+@dataclass(frozen=True)
+class Hostfile:
+    """What it says."""
+
+    hosts: tuple[str, ...]
+    index: int | None  # this node's line, by its own name
+    slots: int | None  # of this node
+
+
+def names(files: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts as they are written, whatever else is in their lines."""
+    return tuple(listener(line.split()[0])[0] for line in _lines(files))
+
+
+def read(facts: Facts) -> Hostfile:
+    """The file; no hosts where there is none.
+
+    Raises ConfigError when a line of it cannot be read.
+    """
+    entries = [_entry(line) for line in _lines(facts.files)]
+    # Whole labels are compared: worker-1 is not worker-10.
+    own = label(facts.hostname)
+    here = [place for place, (host, _) in enumerate(entries) if own and label(host) == own]
+    index = here[0] if len(here) == 1 else None
+    return Hostfile(tuple(host for host, _ in entries), index, None if index is None else entries[index][1])
+
+
+def site(platform: str, facts: Facts, file: Hostfile, name: str, unknown: Unknown) -> Site:
+    """The site of a job with this file and this name, whose nodes may not be known all the same."""
+    known = {"hosts": file.hosts and not unknown, "node_rank": file.index is not None, "slots": file.slots}
+    origins = {field: HOSTFILE for field, value in known.items() if value}
+    source = HOSTFILE if file.hosts else "host name"
+    return Site(
+        platform=platform,
+        hosts=() if unknown else file.hosts,
+        index=file.index,
+        slots=file.slots,
+        job=job({source: name}, source, origins),
+        hostname=facts.hostname,
+        origins=origins,
+        unknown=unknown,
+    )
+
+
+def _lines(files: Mapping[str, str]) -> list[str]:
+    lines = (line.strip() for line in files.get(HOSTFILE, "").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _entry(line: str) -> _Entry:
+    """Host and slots of a line."""
+    first, *others = line.split()
+    host, slots = listener(first)
+    for word in others:
+        name, _, value = word.partition("=")
+        if name == "slots":
+            slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
+    if slots == 0:
+        raise ConfigError(f"{HOSTFILE} has a line with wrong slots", repr(line[:80]), "write slots=1 or more")
+    return host, slots
