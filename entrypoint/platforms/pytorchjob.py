@@ -15,8 +15,7 @@ from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _kubeflow
-from entrypoint.platforms._hosts import Unknown
-from entrypoint.platforms._names import job_name
+from entrypoint.platforms._hosts import Unknown, job
 from entrypoint.platforms._numbers import number
 
 _NODES = "PET_NNODES"
@@ -45,15 +44,13 @@ def site(facts: Facts) -> Site:
         origins["node_rank"] = "host name"
     if hosts:
         origins["hosts"] = "host name" if env.get(_RENDEZVOUS) else "MASTER_ADDR"
-    job = job_name(master or (own[0] if own else ""))
-    if job:
-        origins["name"] = "MASTER_ADDR" if master else "host name"
+    named = "MASTER_ADDR" if master else "host name"
     return Site(
         platform="pytorchjob",
         hosts=hosts,
         index=index,
         slots=_kubeflow.slots(env, origins),
-        job=job,
+        job=job({named: master or (own[0] if own else "")}, named, origins),
         hostname=facts.hostname,
         origins=origins,
         unknown=unknown,

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
-from entrypoint.platforms._hosts import Unknown
+from entrypoint.platforms._hosts import Unknown, job
 from entrypoint.platforms._listeners import Listener, ports, wrong_ports
-from entrypoint.platforms._names import job_name, label
+from entrypoint.platforms._names import label
 
 _CONFIG = "TF_CONFIG"
 _CHIEFS = ("chief", "master")  # before version 2, TensorFlow's chief was master
@@ -48,14 +48,11 @@ def site(facts: Facts) -> Site:
         origins["node_rank"] = _CONFIG
     elif found:
         unknown["node_rank"] = cluster.beyond
-    job = _job(found, cluster)
-    if job:
-        origins["name"] = _CONFIG
     return Site(
         platform="tfjob",
         hosts=tuple(host for host, _ in found),
         index=index,
-        job=job,
+        job=job({_CONFIG: _job(found, cluster)}, _CONFIG, origins),
         hostname=facts.hostname,
         tasks=_what_each_does(cluster) if found else (),
         chief=bool(found and cluster.hosts(("ps",)) and cluster.hosts(_CHIEFS)),
@@ -88,9 +85,10 @@ def _what_each_does(cluster: Cluster) -> tuple[str, ...]:
     return ("worker",) * workers + ("ps",) * servers if servers else ()
 
 
-def _job(found: tuple[Listener, ...], cluster: Cluster) -> str | None:
+def _job(found: tuple[Listener, ...], cluster: Cluster) -> str:
+    """The job's name, as the first host's begins; empty where it does not."""
     if not found:
-        return None
+        return ""
     first, task = label(found[0][0]), next(task for task in _TASKS if cluster.tasks.get(task))
-    job = first.removesuffix(f"-{task}-0")
-    return job_name(job) if job != first else None
+    name = first.removesuffix(f"-{task}-0")
+    return name if name != first else ""
