@@ -18,6 +18,11 @@ def listener(entry: str) -> Listener:
     return inner if ":" in inner and ip(inner) else host, int(port)
 
 
+def is_port(text: str) -> bool:
+    """Whether this is the number of a TCP port."""
+    return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 65535
+
+
 def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
     """The port of each; empty where one has none."""
     found = tuple(port for _, port in listeners if port is not None)
@@ -26,7 +31,7 @@ def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
 
 def wrong_ports(listeners: Sequence[Listener], names: str) -> dict[str, tuple[str, str, str]]:
     """What a Site does not know because of ports that cannot be one; `names` are the variables that have them."""
-    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not 1 <= port <= 65535]
+    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))]
     if not wrong:
         return {}
     what = f"a port is a number from 1 to 65535 ({names})"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, cards, counted, job, names, placed
+from entrypoint.platforms._listeners import is_port
 from entrypoint.platforms._numbers import number
 
 _ROLES = {"CHIEF": "worker", "WORKER": "worker", "PS": "ps"}  # in the order of node ranks -> the task of each
@@ -92,15 +93,11 @@ def _ports(env: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], unknown
     """Where the program of each node listens; nothing where one of them has no port."""
     variables = [f"MLP_{role}_{index}_PORT" for role, listed in roles.items() for index in range(len(listed))]
     given = {name: env.get(name, "").strip() for name in variables}
-    wrong = [f"{name} is {port[:60]!r}" for name, port in given.items() if port and not _is_port(port)]
+    wrong = [f"{name} is {port[:60]!r}" for name, port in given.items() if port and not is_port(port)]
     if wrong:
         do = "fix it, or set ENTRYPOINT_HOSTS"
         unknown["hosts"] = ("a port is a number from 1 to 65535", ", ".join(wrong[:4]), do)
     return map(int, given.values()) if all(given.values()) and not wrong else ()
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 65535
 
 
 def _index(
