@@ -44,6 +44,10 @@ test-faults:  ## every fault of docs/reference/faults.md in real containers, thr
 test-platforms:  ## which platform a container is recognised as, and what follows: platform, case, result
 	@scripts/test -m "" --table platforms --every tests/unit/test_platforms.py tests/unit/test_detection.py -q --no-header
 
+.PHONY: test-slurm
+test-slurm:  ## a real Slurm of two nodes in containers: row, what was done, what was seen, seconds, result (ten minutes)
+	@scripts/test-slurm
+
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/build-image gpu && scripts/build-image ascend

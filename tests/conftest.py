@@ -46,12 +46,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     folder, row, fault = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), item.get_closest_marker("fault")
     if row or folder == "engines":
         item.add_marker("engine")
-    if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))):
+    if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))) or folder == "sbatch":
         item.add_marker("slow")
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("compose", "engines", "faults", "image"):
+    if folder in ("compose", "engines", "faults", "image", "sbatch"):
         item.add_marker("containers")
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]

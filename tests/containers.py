@@ -65,9 +65,9 @@ def logs(container: str) -> str:
     return done.stdout + done.stderr
 
 
-def new_network() -> str:
+def new_network(*options: str) -> str:
     name = f"ep{os.getpid()}-{secrets.token_hex(2)}"
-    docker("network", "create", name)
+    docker("network", "create", *options, name)
     return name
 
 

@@ -1,4 +1,5 @@
-"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image, platforms or security.
+"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image, platforms, security
+or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
@@ -11,6 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ class Line:
     whole: float = 0.0  # with their fixtures
     seconds: list[str] = field(default_factory=list)  # as the tests measured them, one for each round
     containers: str = ""
+    seen: str = ""
 
     @property
     def tried(self) -> bool:
@@ -56,6 +59,7 @@ class Line:
             self.good += report.passed
             self.call += report.duration
             self.containers = str(noted.get("containers", self.containers))
+            self.seen = str(noted.get("seen", self.seen))
             if "seconds" in noted:
                 self.seconds.append(f"{max(0.0, float(str(noted['seconds']))):.2f}")
 
@@ -93,12 +97,17 @@ def _engine_cells(line: Line) -> tuple[str, ...]:
     return row.engine, row.launcher, version, row.given, row.shape, f"{line.call or line.whole:.1f}", line.result
 
 
+def _given(item: pytest.Item) -> Mapping[str, Any]:
+    """The parameters of the test."""
+    params = getattr(item, "callspec", None)
+    return params.params if params else {}
+
+
 def _fault(item: pytest.Item) -> Found:
     mark = item.get_closest_marker("fault")
     if mark is None:
         return None
-    params = getattr(item, "callspec", None)
-    given = params.params if params else {}
+    given = _given(item)
     row, fault = mark.args
     launcher = str(mark.kwargs.get("launcher", given.get("launcher", "any")))
     # A file of another folder is one line.
@@ -109,6 +118,18 @@ def _fault(item: pytest.Item) -> Found:
 def _fault_cells(line: Line) -> tuple[str, ...]:
     *says, bound = line.says
     return *says, line.containers, bound, " ".join(line.seconds), line.result
+
+
+def _slurm(item: pytest.Item) -> Found:
+    mark = item.get_closest_marker("slurm")
+    if mark is None:
+        return None
+    row, what = mark.args
+    return item.nodeid, (row, what.format(**_given(item)))
+
+
+def _slurm_cells(line: Line) -> tuple[str, ...]:
+    return *line.says, line.seen, f"{line.call:.1f}", line.result
 
 
 def _platform(item: pytest.Item) -> Found:
@@ -174,6 +195,14 @@ TABLES = {
         foot="{good} of {all} cases hold, of {rows} platforms",
     ),
     "security": Table("security: point, seconds, result", functools.partial(_point, "security", False), _point_cells),
+    "slurm": Table(
+        "slurm",
+        _slurm,
+        _slurm_cells,
+        ("row", "what", "seen", "seconds", "result"),
+        order=lambda line: line.says,
+        foot="{good} of {all} lines hold, of {rows} rows",
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from tests.containers import TREE
 from tests.plugin.tables import TABLES, Line, Table, Tally
 
 
-def phase(outcome: str, when: str = "call", **noted: float) -> Any:
+def phase(outcome: str, when: str = "call", **noted: object) -> Any:
     """What pytest reports of one phase of a test that took half a second."""
     return SimpleNamespace(
         nodeid="test", when=when, duration=0.5, longrepr=("file", 1, "no engine"), user_properties=[*noted.items()],
@@ -70,6 +70,13 @@ def test_every_line_has_to_be_tried_where_all_were_asked_for() -> None:
     assert a_run(False, None) == (0, [])  # the control
     assert a_run(True, None, phase("skipped", "setup"))[0] == 1
     assert a_run(False, None, phase("skipped", "setup"))[0] == 0
+
+
+def test_what_was_seen_is_in_the_table() -> None:
+    line = Line(("1", "mpirun on 2 nodes"))
+    line.note(phase("passed", seen="COMPLETED 0:0"))
+    line.note(phase("passed", "teardown"))
+    assert TABLES["slurm"].cells(line) == ("1", "mpirun on 2 nodes", "COMPLETED 0:0", "0.5", "ok")
 
 
 def test_every_row_of_the_table_of_faults_has_a_test() -> None:

@@ -1,0 +1,221 @@
+"""What `deploy slurm` renders, submitted by the real sbatch to a real Slurm of two nodes: each test is a line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster import until
+from tests.containers import docker
+from tests.rows import agrees, expected, places
+from tests.sbatch.realslurm import IMAGE, NODES, Job, Slurm
+
+__all__ = ["IMAGE"]  # which these tests need
+pytestmark = pytest.mark.timeout(400)
+
+SPEC = """\
+name: demo
+launcher: {launcher}
+slots: 2
+command: [{command}]
+env: {{OMP_NUM_THREADS: "1"}}
+timeouts: {{peers: 60, grace: 10, heartbeat: 3}}
+"""
+# It trains until it is told to stop, and then needs three seconds to save. Started again, it goes on and ends.
+TRAIN = """\
+import os, signal, socket, sys, time
+rank, told = os.environ["RANK"], []
+def say(what):
+    sys.stdout.write(f"rank {rank} {what}\\n")
+    sys.stdout.flush()
+signal.signal(signal.SIGUSR1, lambda *_: say("heard USR1"))
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+if os.path.exists(f"step-{rank}"):
+    say("goes on from its checkpoint")
+    sys.exit(0)
+open(f"step-{rank}", "w").close()
+where = f"{socket.gethostname()}, local rank {os.environ['LOCAL_RANK']}, pid {os.getpid()}"
+say(f"of {os.environ['WORLD_SIZE']} on {where}")
+while not told:
+    time.sleep(0.05)
+time.sleep(3)
+open(f"saved-{rank}", "w").close()
+say("saved")
+"""
+ALL = 4  # ranks
+SAVED = [f"saved-{rank}" for rank in range(ALL)]
+Submit = Callable[..., Job]
+Seen = Callable[[str], None]
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    made = Slurm()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def submit(slurm: Slurm) -> Iterator[Submit]:
+    """Submit a job, `train.py` where it is no example. Ends with the test."""
+    slurm.idle()
+    jobs: list[Job] = []
+
+    def make(*options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: str) -> Job:
+        files = {} if more else {"job.yaml": SPEC.format(launcher=launcher, command=command), "train.py": TRAIN}
+        nodes = () if more else ("--nodes", "2")
+        jobs.append(slurm.submit(*nodes, *options, files=files, **more))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        print(job.log(), job.show(), sep="\n")  # pytest shows it where the test failed
+        job.cancel("--full", "--signal=KILL", check=False)
+        job.cancel(check=False)
+    print(slurm.said())
+
+
+@pytest.fixture
+def seen(record_property: Callable[[str, object], None]) -> Seen:
+    """For the table."""
+    return lambda what: record_property("seen", what)
+
+
+def trains(job: Job) -> None:
+    """Wait until every rank does, each where it should."""
+    job.says("local rank", ALL)
+    assert places(job.log()) == expected(NODES)
+
+
+@pytest.mark.slurm("1", "mpirun on 2 nodes, Open MPI and mpi4py")
+def test_mpirun(submit: Submit, seen: Seen) -> None:
+    job = submit("--", "python", "train.py", example="mpi", spec="containers.yaml")
+    state, code = job.ends()
+    log = job.log()
+    assert (state, code) == ("COMPLETED", "0:0")
+    for rank, (_, host, _) in enumerate(expected(NODES)):
+        assert f"rank {rank} ran on {host} (pid " in log
+    agrees(log, "1e-10")
+    seen(f"{state} {code}, ranks 0 1 on node-1, 2 3 on node-2")
+
+
+@pytest.mark.slurm("2", "torchrun on 2 nodes, DDP")
+def test_torchrun(submit: Submit, seen: Seen) -> None:
+    job = submit(example="pytorch-torchrun", spec="job.yaml")
+    state, code = job.ends()
+    assert (state, code) == ("COMPLETED", "0:0")
+    assert places(job.log()) == expected(NODES)
+    agrees(job.log(), "1e-10")
+    seen(f"{state} {code}, ranks 0 1 on node-1, 2 3 on node-2")
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize(
+    ("how", "state", "code"),
+    [
+        ("scancel", "CANCELLED", "0:15"),
+        ("scancel --signal=TERM", "FAILED", "143:0"),
+        ("scancel --full --signal=TERM", "FAILED", "143:0"),
+    ],
+)
+@pytest.mark.slurm("3", "{how}, {launcher}: every rank has the 3 s that it needs to save")
+def test_ranks_have_their_grace(how: str, state: str, code: str, launcher: str, submit: Submit, seen: Seen) -> None:
+    job = submit(launcher=launcher)
+    trains(job)
+    job.cancel(*how.split()[1:])
+    assert job.ends() == (state, code)
+    until(lambda: set(SAVED) <= set(job.files()), 20, "all ranks have saved")
+    assert job.show()["Restarts"] == "0"
+    seen(f"{state} {code}, {job.log().count(' saved')} of {ALL} ranks saved")
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.slurm("4", "rank 3 exits with 7, {launcher}")
+def test_the_failing_rank_s_status_is_the_job_s(launcher: str, submit: Submit, seen: Seen) -> None:
+    job = submit(launcher=launcher, command="""sh, -c, 'test "$RANK" != 3 || exit 7; exec sleep 100'""")
+    state, code = job.ends()
+    assert (state, code) == ("FAILED", "7:0")
+    assert job.show()["Restarts"] == "0"
+    seen(f"{state} {code}")
+
+
+@pytest.mark.parametrize("lost", NODES)
+@pytest.mark.slurm("5", "{lost} is killed, and boots again")
+def test_a_job_outlives_a_node(lost: str, slurm: Slurm, submit: Submit, seen: Seen) -> None:
+    job = submit()
+    trains(job)
+    fault = time.monotonic()
+    slurm.kill(lost)
+    try:
+        until(lambda: job.show()["Restarts"] == "1", 120, "the job is requeued")
+        requeued = time.monotonic() - fault
+    finally:
+        slurm.boot(lost)
+    goes_on(job)
+    seen(f"requeued after {requeued:.0f} s, then COMPLETED 0:0")
+
+
+def goes_on(job: Job) -> None:
+    """Wait for its good end, of its second start."""
+    assert job.ends(150) == ("COMPLETED", "0:0")
+    assert job.log().count(" goes on from its checkpoint") == ALL
+    assert job.show()["Restarts"] == "1"
+
+
+@pytest.mark.slurm("5", "a node stands still for longer than the heartbeat timeout")
+def test_a_lost_node_requeues_the_job(slurm: Slurm, submit: Submit, seen: Seen) -> None:
+    job = submit()
+    trains(job)
+    box = slurm.boxes[NODES[1]]
+    docker("pause", box)
+    try:
+        job.says(" is lost: ")
+    finally:
+        docker("unpause", box)
+    job.says("[entrypoint sbatch] requeued | status 75: machines or the network failed")
+    goes_on(job)
+    seen("75, scontrol requeue, then COMPLETED 0:0")
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+@pytest.mark.parametrize("how", ["scancel --signal=USR1", "scancel --batch --signal=USR1"])
+@pytest.mark.slurm("6", "{how}, {launcher}: every rank hears it, once")
+def test_a_user_s_signal_reaches_every_rank(how: str, launcher: str, submit: Submit, seen: Seen) -> None:
+    job = submit(launcher=launcher)
+    trains(job)
+    job.cancel(*how.split()[1:])
+    job.says(" heard USR1", ALL)
+    assert not job.is_over()
+    job.cancel("--signal=TERM")
+    assert job.ends() == ("FAILED", "143:0")
+    assert job.log().count(" heard USR1") == ALL
+    seen(f"{ALL} of {ALL} ranks, and the job went on")
+
+
+@pytest.mark.slurm("7", "time limit of 2 minutes: SIGTERM comes before it")
+def test_the_time_limit_is_told_before_it_comes(submit: Submit, seen: Seen) -> None:
+    job = submit("--time", "2")
+    trains(job)
+    assert job.ends(150) == ("FAILED", "143:0")
+    assert set(SAVED) <= set(job.files())
+    ran = job.show()["RunTime"]
+    assert ran < "00:02:00"
+    seen(f"FAILED 143:0 after {ran[3:]}, {ALL} of {ALL} ranks saved")
+
+
+@pytest.mark.slurm("8", "two jobs share both nodes, each with its own --ssh-port")
+def test_two_jobs_on_a_node(submit: Submit, seen: Seen) -> None:
+    part = ("--resource", "cpu=1", "--resource", "memory=500M", "--ssh-port")
+    jobs = [submit(*part, port) for port in ("40001", "40002")]
+    for job in jobs:
+        trains(job)
+    assert [job.show()["JobState"] for job in jobs] == ["RUNNING"] * 2
+    for job in jobs:
+        job.cancel("--signal=TERM")
+    assert [job.ends() for job in jobs] == [("FAILED", "143:0")] * 2
+    seen("both ran at once")
