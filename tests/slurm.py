@@ -56,6 +56,10 @@ folder = os.environ["FAKE_SLURM"]
 if sys.argv[1:3] == ["show", "hostnames"]:
     print("\\n".join(sys.argv[3].split(",")))
     sys.exit()
+if sys.argv[1:3] == ["show", "job"]:
+    restarts = open(f"{folder}/restarts").read() if os.path.exists(f"{folder}/restarts") else "0"
+    print(f"JobId={sys.argv[3]} JobName=demo\\n   Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode=0:0")
+    sys.exit()
 open(f"{folder}/scontrol", "a").write(" ".join(sys.argv[1:]) + "\\n")
 sys.exit("Requested operation is presently disabled" if os.path.exists(f"{folder}/refuse") else 0)
 """

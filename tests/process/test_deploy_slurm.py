@@ -133,6 +133,16 @@ def test_a_cluster_that_does_not_requeue_is_named(cluster: Cluster, tmp_path: Pa
     assert "[entrypoint sbatch] cannot requeue | status 75, scontrol refused | submit it again\n" in said
 
 
+def test_a_job_that_slurm_has_requeued_needs_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    """It takes a node for down while the others end with 75, and refuses a second requeue."""
+    made = cluster()
+    (tmp_path / "refuse").touch()
+    (tmp_path / "restarts").write_text("2")
+    status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="1"))
+    assert (status, made.said("scontrol")) == (75, ["requeue 7"])
+    assert said.endswith("[entrypoint sbatch] requeued by Slurm itself | status 75: a node failed\n")
+
+
 def test_a_job_that_was_told_to_stop_is_not_requeued(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster()
     batch = made.batch(script(tmp_path), END_AT_TERM="75")

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from tests.cluster import until
-from tests.containers import TREE, docker, logs, new_network
+from tests.containers import TREE, docker, inspect, logs, new_network
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]
@@ -40,7 +40,16 @@ class Slurm:
             where = ("--hostname", name, "--network", self.network, "--network-alias", name)
             role = "node" if name in NODES else name
             docker("run", "-d", "--name", box, *LABEL, *where, *secret, *folders, IMAGE, role)
+        self.name()
         self.idle()
+
+    def name(self) -> None:
+        """Write the hosts file of all machines: as in a cluster, the name of one that is down still has an address."""
+        boxes = {name: inspect(box) for name, box in self.boxes.items()}
+        found = {name: box["NetworkSettings"]["Networks"][self.network]["IPAddress"] for name, box in boxes.items()}
+        text = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in found.items())
+        for box in self.boxes.values():
+            docker("exec", box, "sh", "-c", 'printf %s "$1" >/etc/hosts', "sh", text)
 
     def close(self) -> None:
         docker("rm", "-f", *self.boxes.values(), check=False)
@@ -70,6 +79,7 @@ class Slurm:
 
     def boot(self, node: str) -> None:
         docker("start", self.boxes[node])
+        self.name()
 
     def said(self) -> str:
         """The last that the controller logged."""
