@@ -103,7 +103,7 @@ class Job:
     def files(self) -> list[str]:
         return self.slurm.run("ls", where=self.folder).split()
 
-    def says(self, words: str, times: int = 1, seconds: float = 60) -> None:
+    def says(self, words: str, times: int = 1, seconds: float = 120) -> None:
         until(lambda: self.log().count(words) >= times, seconds, f"job {self.number} says '{words}' {times} times")
 
     def cancel(self, *options: str, check: bool = True) -> None:
@@ -112,7 +112,7 @@ class Job:
     def is_over(self) -> bool:
         return self.show()["JobState"] in _OVER
 
-    def ends(self, seconds: float = 90) -> tuple[str, str]:
+    def ends(self, seconds: float = 150) -> tuple[str, str]:
         """Its state and its exit code, in Slurm's words, once it is over."""
         until(self.is_over, seconds, f"job {self.number} is over")
         seen = self.show()

@@ -159,7 +159,7 @@ def test_a_job_outlives_a_node(lost: str, slurm: Slurm, submit: Submit, seen: Se
 
 def goes_on(job: Job) -> None:
     """Wait for its good end, of its second start."""
-    assert job.ends(150) == ("COMPLETED", "0:0")
+    assert job.ends() == ("COMPLETED", "0:0")
     assert job.log().count(" goes on from its checkpoint") == ALL
     assert job.show()["Restarts"] == "1"
 
@@ -198,7 +198,7 @@ def test_a_user_s_signal_reaches_every_rank(how: str, launcher: str, submit: Sub
 def test_the_time_limit_is_told_before_it_comes(submit: Submit, seen: Seen) -> None:
     job = submit("--time", "2")
     trains(job)
-    assert job.ends(150) == ("FAILED", "143:0")
+    assert job.ends() == ("FAILED", "143:0")
     assert set(SAVED) <= set(job.files())
     ran = job.show()["RunTime"]
     assert ran < "00:02:00"
