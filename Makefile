@@ -48,6 +48,11 @@ test-platforms:  ## which platform a container is recognised as, and what follow
 test-slurm:  ## a real Slurm of two nodes in containers: row, what was done, what was seen, seconds, result (ten minutes)
 	@scripts/test-slurm
 
+.PHONY: test-deploy
+test-deploy:  ## every target and kind by its reader's schemas, compose files run on v2 and v1.29: target, case, checked against, result
+	@scripts/dev/setup-engine && scripts/dev/setup-compose-v1 && scripts/build-image mpi
+	@scripts/test -m "" --table deploy --every tests/unit/test_deploy*.py tests/process/test_deploy*.py tests/compose/test_deployed_compose.py -q --no-header
+
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result
 	@scripts/build-image gpu && scripts/build-image ascend

@@ -8,7 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,10 @@ def new_network(*options: str) -> str:
 
 
 class Compose:
-    """A compose project, from a file that `entrypoint deploy compose` rendered."""
+    """A compose project, from a file that `entrypoint deploy compose` rendered, by this `tool` or the one there is."""
 
-    def __init__(self, folder: Path, project: str) -> None:
-        self.folder, self.project = folder, project
+    def __init__(self, folder: Path, project: str, tool: Sequence[str] = (f"{TREE}/scripts/dev/compose",)) -> None:
+        self.folder, self.project, self.tool = folder, project, tool
         self.file = folder / "compose.yaml"
 
     def render(self, spec: Path, *command: str, image: str = IMAGE) -> None:
@@ -87,9 +87,12 @@ class Compose:
         subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
 
     def run(self, *words: str, timeout: float = 150) -> str:
-        argv = [str(TREE / "scripts/dev/compose"), "-p", self.project, "-f", str(self.file), *words]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+        done = self.call(*words, timeout=timeout)
         return done.stdout + done.stderr
+
+    def call(self, *words: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+        argv = [*self.tool, "-p", self.project, "-f", str(self.file), *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
 
     def containers(self) -> dict[str, str]:
         """Service -> container id."""

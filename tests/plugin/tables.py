@@ -1,5 +1,5 @@
-"""`--table NAME`: what was tried, one line each, at the end of a run: engines, faults, image, platforms, security
-or slurm.
+"""`--table NAME`: what was tried, one line each, at the end of a run: deploy, engines, faults, image, platforms,
+security or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
@@ -147,6 +147,21 @@ def _platform_cells(line: Line) -> tuple[str, ...]:
     return *line.says, line.result
 
 
+def _deployed(item: pytest.Item) -> Found:
+    """Tests that say the same are one line."""
+    mark = item.get_closest_marker("deployed")
+    if mark is None:
+        return None
+    params = getattr(item, "callspec", None)
+    given = params.params if params else {}
+    says = tuple(str(word).format(**given) for word in mark.args)
+    return " ".join(says), says
+
+
+def _deployed_cells(line: Line) -> tuple[str, ...]:
+    return *line.says, line.result
+
+
 def _point(folder: str, by_image: bool, item: pytest.Item) -> Found:
     """A test function is a point; the line says its docstring."""
     if not item.nodeid.startswith(f"tests/{folder}/"):
@@ -163,6 +178,14 @@ def _point_cells(line: Line) -> tuple[str, ...]:
 
 
 TABLES = {
+    "deploy": Table(
+        "deploy",
+        _deployed,
+        _deployed_cells,
+        ("target", "kind or case", "checked against", "result"),
+        order=lambda line: line.says,
+        foot="{good} of {all} lines hold, of {rows} targets",
+    ),
     "engines": Table(
         "engines",
         _engine,

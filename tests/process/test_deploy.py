@@ -50,6 +50,7 @@ def containers(text: str, target: str) -> list[dict[str, str]]:
     return [slurm.told(text)[1]]
 
 
+@pytest.mark.deployed("{target}", "every flag of the job", "what containers get, or an error (64) that names it")
 @pytest.mark.parametrize("target", registry.names("deploy"))
 @pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)])
 def test_every_flag_reaches_the_containers_or_is_refused_by_name(
@@ -103,6 +104,7 @@ OWN = {
 }
 
 
+@pytest.mark.deployed("{target}", "every flag of deploy", "taken, or an error (64) that names it and the target")
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
 @pytest.mark.parametrize("name", DEPLOY)
 def test_what_a_target_cannot_express_is_refused_by_name(

@@ -86,12 +86,14 @@ def ended(batch: subprocess.Popen[str]) -> tuple[int, str]:
     return batch.returncode, stderr
 
 
+@pytest.mark.deployed("slurm", "{path.parent.name}", "bash -n")
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.parent.name)
 def test_the_script_can_be_read(path: Path) -> None:
     checked = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+@pytest.mark.deployed("slurm", "every script", "shellcheck")
 def test_shellcheck_has_nothing_to_say() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")

@@ -1,0 +1,211 @@
+"""What the systems that read deployed files take, as strict JSON Schema: a field that they do not know is refused, too.
+
+    Kubernetes' own objects       kubernetes-validate: made of Kubernetes' OpenAPI, a set for each minor version
+    JobSet, TrainJob              kubeflow-trainer-api: models of the published API, here without their tolerance
+    MPIJob, Volcano's Job         tests/schemas: written down from what those projects publish
+    a training job of ModelArts   huaweicloudsdkmodelarts: models of the API, by its maker
+
+A Pod template is Kubernetes' own in all of them. No system itself was asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version as installed
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+from jsonschema import Draft202012Validator
+from kubeflow_trainer_api import models
+from packaging.version import Version
+from pydantic import BaseModel
+from referencing import Registry, Resource
+
+Schema = dict[str, Any]
+
+_OWN = Path(__file__).parent / "schemas"
+_SETS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+VERSIONS = tuple(sorted({path.name[1:].rpartition(".")[0] for path in _SETS.glob("v*.*.*-strict")}, key=Version)[-4:])
+"""The last four minor versions of Kubernetes, oldest first."""
+_HOME = "https://kubernetes.io/api/_definitions.json"  # as the sets themselves say
+
+_FILES = {
+    ("kubeflow.org/v2beta1", "MPIJob"): "mpijob.yaml",
+    ("batch.volcano.sh/v1alpha1", "Job"): "volcano.yaml",
+}
+_MODELS: dict[tuple[str, str], type[BaseModel]] = {
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): models.JobsetV1alpha2JobSet,
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): models.TrainerV1alpha1TrainJob,
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): models.TrainerV1alpha1TrainingRuntime,
+}
+# Values that no package says: those of k8s.io/api/networking/v1, and of JobSet's api/jobset/v1alpha2/jobset_types.go.
+_VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "io.k8s.api.networking.v1.NetworkPolicySpec": {"policyTypes": ("Ingress", "Egress")},
+    "io.k8s.api.networking.v1.NetworkPolicyPort": {"protocol": ("TCP", "UDP", "SCTP")},
+    "JobsetV1alpha2DependsOn": {"status": ("Ready", "Complete")},
+    "JobsetV1alpha2FailurePolicy": {"restartStrategy": ("Recreate", "BlockingRecreate", "InPlaceRestart")},
+    "JobsetV1alpha2FailurePolicyRule": {
+        "action": (
+            "FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts", "RestartJob",
+            "RestartJobAndIgnoreMaxRestarts",
+        ),
+    },
+    "JobsetV1alpha2StartupPolicy": {"startupPolicyOrder": ("AnyOrder", "InOrder")},
+    "JobsetV1alpha2SuccessPolicy": {"operator": ("All", "Any")},
+}  # fmt: skip
+_LABEL = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+def mistakes(manifest: Mapping[str, Any], version: str) -> list[str]:
+    """What the API server of this minor version would refuse, each with its place.
+
+    Raises KeyError for an object of which nobody publishes a schema.
+    """
+    validator = _validator(manifest["apiVersion"], manifest["kind"], version)
+    return [f"{each.json_path}: {each.message}" for each in validator.iter_errors(manifest)]
+
+
+def source(manifest: Mapping[str, Any]) -> str:
+    """Where the schema of an object comes from; "" for Kubernetes' own."""
+    key = manifest["apiVersion"], manifest["kind"]
+    if key in _MODELS:
+        return f"kubeflow-trainer-api {installed('kubeflow-trainer-api')}"
+    return f"tests/schemas/{_FILES[key]}" if key in _FILES else ""
+
+
+@functools.cache
+def _validator(api: str, kind: str, version: str) -> Draft202012Validator:
+    known = _definitions(version)
+    if (api, kind) in _FILES:
+        schema = yaml.safe_load((_OWN / _FILES[api, kind]).read_text(encoding="utf-8"))
+    elif (api, kind) in _MODELS:
+        schema = _strict(_MODELS[api, kind], known)
+    else:
+        group, _, number = api.rpartition("/")
+        wanted = {"group": group, "kind": kind, "version": number}
+        names = {_key(each): name for name, all_ in known["$defs"].items() for each in all_.get(_GROUPS, ())}
+        schema = {"$ref": f"{_HOME}#/$defs/{names[_key(wanted)]}", "required": ["metadata"]}
+    registry: Registry[Any] = Registry().with_resource(_HOME, Resource.from_contents(known))
+    return Draft202012Validator(schema, registry=registry)
+
+
+_GROUPS = "x-kubernetes-group-version-kind"
+
+
+def _key(group: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(group.items()))
+
+
+@functools.cache
+def _definitions(version: str) -> Schema:
+    """Kubernetes' definitions, with what its OpenAPI leaves to the server: values of fields, names and labels."""
+    (folder,) = _SETS.glob(f"v{version}.*-local-strict")
+    known: Schema = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))
+    named = _class_names(known)
+    for name, fields in [*_values_of_models(), *_VALUES.items()]:
+        _limit(known["$defs"].get(named.get(name, name), {}), fields)
+    meta = known["$defs"]["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]
+    meta["name"] |= {"pattern": _NAME, "maxLength": 253}
+    meta["labels"]["additionalProperties"] = {"type": "string", "pattern": _LABEL, "maxLength": 63}
+    return known
+
+
+def _class_names(known: Schema) -> dict[str, str]:
+    """What generated code calls Kubernetes' definitions: IoK8sApiCoreV1PodSpec for io.k8s.api.core.v1.PodSpec."""
+    return {"".join(part[:1].upper() + part[1:] for part in re.split("[.-]", name)): name for name in known["$defs"]}
+
+
+def _limit(schema: Schema, fields: Mapping[str, tuple[str, ...]]) -> None:
+    """Let these fields, or each of a list, have these values alone."""
+    for field, values in fields.items():
+        if found := schema.get("properties", {}).get(field):
+            found.get("items", found)["enum"] = [*values, None]
+
+
+@functools.cache
+def _values_of_models() -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
+    """Class -> field -> values: the models' own checks of Kubernetes' types are the only place that says them."""
+    return tuple((name, dict(_values(each))) for name, each in vars(models).items() if isinstance(each, type))
+
+
+def _values(model: type[BaseModel]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for name in dir(model):
+        if name.endswith("_validate_enum"):
+            try:
+                getattr(model, name)("?")
+            except ValueError as error:
+                said = ast.literal_eval(str(error)[str(error).index("(") :])
+                field = name.removesuffix("_validate_enum")
+                yield model.model_fields[field].alias or field, said if isinstance(said, tuple) else (said,)
+
+
+def _strict(model: type[BaseModel], known: Schema) -> Schema:
+    """A model's schema that refuses other fields, with Kubernetes' own definitions in the place of its copies."""
+    schema, named = model.model_json_schema(), _class_names(known)
+    schema["$defs"] = {
+        name: {"$ref": f"{_HOME}#/$defs/{named[name]}"} if name in named else {**each, "additionalProperties": False}
+        for name, each in schema["$defs"].items()
+    }
+    for name, fields in _VALUES.items():
+        _limit(schema["$defs"].get(name, {}), fields)
+    return {**schema, "additionalProperties": False, "required": ["apiVersion", "kind", "metadata", "spec"]}
+
+
+def mistakes_of_training_job(body: Mapping[str, Any]) -> list[str]:
+    """What ModelArts' CreateTrainingJob would refuse, each with its place."""
+    return [f"{each.json_path}: {each.message}" for each in _training_job().iter_errors(body)]
+
+
+@functools.cache
+def _training_job() -> Draft202012Validator:
+    defs: Schema = {}
+    wanted = ["Job"]
+    while wanted:
+        if (name := wanted.pop()) not in defs:
+            defs[name] = _sdk_model(name)
+            wanted += re.findall(r'"#/\$defs/(\w+)"', json.dumps(defs[name]))
+    # As "Creating a Training Job" of the API reference has it; the models do not say so.
+    defs["Job"]["required"] = ["kind", "metadata"]
+    defs["Job"]["properties"]["kind"] = {"const": "job"}
+    defs["JobMetadata"]["required"] = ["name"]
+    defs["JobMetadata"]["properties"]["name"] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+    return Draft202012Validator({"$ref": "#/$defs/Job", "$defs": defs})
+
+
+def _sdk_model(name: str) -> Schema:
+    """A class of the SDK, read: its file names its fields and their types. Importing one would import all 1,285."""
+    package = find_spec("huaweicloudsdkmodelarts")
+    assert package
+    assert package.submodule_search_locations
+    file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    text = (Path(package.submodule_search_locations[0]) / f"v1/model/{file}.py").read_text(encoding="utf-8")
+    said = {
+        each.targets[0].id: ast.literal_eval(each.value)
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+        if each.targets[0].id in ("openapi_types", "attribute_map")
+    }
+    types, names = said["openapi_types"], said["attribute_map"]
+    fields = {names[field]: _sdk_type(kind) for field, kind in types.items()}
+    return {"type": "object", "properties": fields, "additionalProperties": False}
+
+
+def _sdk_type(kind: str) -> Schema:
+    simple = {"str": "string", "int": "integer", "bool": "boolean", "float": "number", "datetime": "string"}
+    if kind in simple:
+        return {"type": simple[kind]}
+    if kind == "object":
+        return {}
+    if found := re.fullmatch(r"list\[(.+)\]", kind):
+        return {"type": "array", "items": _sdk_type(found[1])}
+    if found := re.fullmatch(r"dict\(str, (.+)\)", kind):
+        return {"type": "object", "additionalProperties": _sdk_type(found[1])}
+    return {"$ref": f"#/$defs/{kind}"}

@@ -1,0 +1,108 @@
+"""What `entrypoint deploy compose` renders, by `docker compose` v2 and by docker-compose 1.29: what each reads in every
+case, and a job of two nodes under the real mpirun.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.containers import TREE, Compose, docker
+from tests.golden_deploy import cases, rendered
+from tests.rows import MPI4, expected, places, said
+
+IMAGE = MPI4
+SPEC = TREE / "examples/mpi/containers.yaml"
+TOOLS = {"v2": (("docker", "compose"), "2."), "v1.29": (("docker-compose",), "1.29.")}
+CASES = [case for case in cases() if case.parent.name == "compose"]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=TOOLS)
+def tool(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The words that start this compose."""
+    words, number = TOOLS[request.param]
+    try:
+        done = subprocess.run([*words, "version", "--short"], capture_output=True, text=True, check=False)
+        version = done.stdout.strip().removeprefix("v")
+    except FileNotFoundError:
+        version = "none"
+    if not version.startswith(number):
+        pytest.skip(f"{' '.join(words)} is {version or 'none'}, not {number}*; run scripts/dev/setup-compose-v1")
+    return words
+
+
+@pytest.fixture
+def project(folder: Path, tool: tuple[str, ...]) -> Iterator[Compose]:
+    made = Compose(folder, f"ep{os.getpid()}", tool)
+    yield made
+    made.down()
+
+
+def left(project: Compose) -> list[str]:
+    """What of the project there still is."""
+    mine = ("--filter", f"label=com.docker.compose.project={project.project}", "-q")
+    every = docker("ps", "-a", *mine), docker("network", "ls", *mine), docker("volume", "ls", *mine)
+    return "".join(every).split()
+
+
+@pytest.mark.deployed("compose", "{case.name}", "config of compose {tool}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) -> None:
+    text = rendered(case).read_text(encoding="utf-8")
+    project.file.write_text(text)
+    done = project.call("config")
+    assert (done.returncode, done.stderr) == (0, "")
+    seen, given = (yaml.safe_load(each)["services"] for each in (done.stdout, text))
+    assert list(seen) == list(given)
+    for name, service in given.items():
+        assert {key: seen[name][key] for key in ("environment", "image", "hostname")} == {
+            key: service[key] for key in ("environment", "image", "hostname")
+        }
+        assert (seen[name].get("command") or []) == service["command"]
+        assert cards(seen[name]) == cards(service)
+
+
+def cards(service: dict[str, Any]) -> Any:
+    """What a service is given of this machine's cards; compose has two ways to write a device."""
+    reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
+    files = [each["source"] if isinstance(each, dict) else each.split(":")[0] for each in service.get("devices", [])]
+    return [(each["driver"], each["capabilities"], each.get("device_ids")) for each in reserved], files
+
+
+@pytest.mark.deployed("compose", "a file with a mistake", "refused by compose {tool}")
+def test_a_mistake_is_refused(project: Compose) -> None:
+    """The control."""
+    project.file.write_text(rendered(CASES[0]).read_text(encoding="utf-8").replace("hostname:", "hostnam:", 1))
+    done = project.call("config")
+    assert done.returncode != 0
+    assert "hostnam" in done.stderr
+
+
+@pytest.mark.deployed("compose", "two nodes, mpirun: 0, all ranks", "up --exit-code-from and down, compose {tool}")
+def test_a_job_of_two_nodes_runs_and_leaves_nothing(project: Compose) -> None:
+    project.render(SPEC, image=IMAGE)
+    up = project.call("up", "--exit-code-from", "worker-0")
+    assert up.returncode == 0, up.stdout + up.stderr
+    containers = project.containers()
+    log = said(containers)
+    assert places(log) == expected(["worker-0", "worker-1"])
+    assert "the token is 600 after 100 laps of 4 ranks, by Open MPI" in log
+    assert left(project)
+    down = project.call("down")
+    assert down.returncode == 0, down.stderr
+    assert left(project) == []
+
+
+@pytest.mark.deployed("compose", "two nodes, mpirun: a rank ends with 7", "up --exit-code-from, compose {tool}")
+def test_a_failing_program_gives_its_status(project: Compose) -> None:
+    project.render(SPEC, "sh", "-c", 'ring 10; exit "$((OMPI_COMM_WORLD_RANK == 3 ? 7 : 0))"', image=IMAGE)
+    up = project.call("up", "--exit-code-from", "worker-0")
+    assert up.returncode == 7, up.stdout + up.stderr

@@ -1,0 +1,94 @@
+"""What no target can express, and what must be in no file: the command `deploy` as a whole, by table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from entrypoint import cli, registry
+from entrypoint.deploy._kinds import KINDS
+from tests.cluster import clean_environment
+
+# What a target needs beside an image.
+NEEDS = {"modelarts": ["--flavor", "large"]}
+TWO = "hosts: [a, b]\ncommand: [prog]\n"
+UNEQUAL = "hosts: [a:1, b:2]\ncommand: [prog]\n"
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable that a platform or a developer has set, and a folder of its own."""
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    Path("secret").write_text("0" * 64)
+
+
+def deploy(target: str, spec: str, *words: str) -> int:
+    """The exit status of the command."""
+    Path("job.yaml").write_text(spec)
+    image = [] if target == "slurm" and "--runtime" not in words else ["--image", "i"]
+    return cli.main(["deploy", target, "--spec", "job.yaml", *image, *NEEDS.get(target, []), *words])
+
+
+# target, spec, words -> exit status, and what the error must name: the target, and the flag's value or the field.
+@pytest.mark.deployed("{target}", "a resource or field that it lacks", "an error that names it and the target")
+@pytest.mark.parametrize(
+    ("target", "spec", "words", "status", "named"),
+    [
+        ("compose", TWO, ["--resource", "cpu=4"], 64, ["compose", "cpu"]),
+        ("compose", TWO, ["--resource", "nvidia.com/gpu=1.5"], 64, ["1.5", "--resource nvidia.com/gpu="]),
+        ("compose", TWO, ["--node-rank", "1"], 64, ["every container", "--node-rank 1"]),
+        ("compose", f"device: ascend\n{TWO}", [], 78, ["how many cards", "device: ascend"]),
+        ("kubernetes", f"device: nvidia\n{UNEQUAL}", [], 78, ["all Pods", "slots 1, 2"]),
+        ("kubernetes", f"env: {{S3_SECRET_KEY: planted}}\n{TWO}", [], 78, ["ConfigMap", "S3_SECRET_KEY"]),
+        ("kubernetes", f"name: 1st\n{TWO}", [], 78, ["Service", "name: 1st"]),
+        ("kubernetes", TWO, ["--resource", "cpu"], 64, ["NAME=QUANTITY", "cpu"]),
+        ("kubernetes", TWO, ["--secret-file", "secret"], 64, ["Pods", "--secret-file"]),
+        ("kubernetes", TWO, ["--kind", "deployment"], 64, ["--kind deployment", "jobset"]),
+        ("modelarts", UNEQUAL, [], 78, ["training job", "slots 1, 2"]),
+        ("modelarts", TWO, ["--resource", "cpu=4"], 64, ["modelarts", "--resource"]),
+        ("modelarts", TWO, ["--hosts", "x,y"], 64, ["ModelArts", "--hosts x,y"]),
+        ("modelarts", f"env: {{S3_SECRET_KEY: planted}}\n{TWO}", [], 78, ["training job", "S3_SECRET_KEY"]),
+        ("slurm", UNEQUAL, [], 78, ["Slurm", "slots 1, 2"]),
+        ("slurm", f"device: ascend\nslots: 8\n{TWO}", [], 78, ["cluster", "device: ascend"]),
+        ("slurm", f"timeouts: {{grace: 70000}}\n{TWO}", [], 78, ["Slurm", "timeouts.grace"]),
+        ("slurm", TWO, ["--resource", "huawei.com/Ascend910=8"], 64, ["Slurm", "huawei.com/Ascend910"]),
+        ("slurm", TWO, ["--resource", "cpu=500m"], 64, ["Slurm", "cpu", "500m"]),
+        ("slurm", TWO, ["--hosts", "x,y"], 64, ["Slurm", "--hosts x,y"]),
+        ("slurm", TWO, ["--time", "soon"], 64, ["Slurm", "--time soon"]),
+    ],
+)
+def test_what_a_target_lacks_is_named(
+    target: str, spec: str, words: list[str], status: int, named: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy(target, spec, *words) == status
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert [word for word in named if word not in said.err] == [], said.err
+
+
+# Every target, and every kind of the one that has several.
+FORMS = [
+    *(pytest.param(target, (), id=target) for target in registry.names("deploy")),
+    *(pytest.param("kubernetes", ("--kind", kind), id=kind) for kind in KINDS),
+]
+
+
+@pytest.mark.deployed("{target}", "no secret in any file", "planted ones, under every flag")
+@pytest.mark.parametrize(("target", "form"), FORMS)
+def test_no_file_has_a_secret(
+    target: str, form: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret of the job or of the program is left out, and named; what is no secret is there."""
+    monkeypatch.setenv("ENTRYPOINT_SECRET", "planted-" + "0123456789abcdef" * 4)
+    monkeypatch.setenv("ENTRYPOINT_ENV", '{"OTHER_TOKEN": "planted-too", "FOUND": "here"}')
+    Path("secret").write_text("planted-" + "fedcba9876543210" * 4)
+    spec = f"slots: 2\n{TWO}" if form else TWO
+    assert deploy(target, spec, *form, "--env", "S3_SECRET_KEY=planted-word", "--env", "VISIBLE=yes") == 0
+    said = capfd.readouterr()
+    assert "planted" not in said.out + said.err
+    assert "VISIBLE" in said.out
+    assert "S3_SECRET_KEY" in said.err
