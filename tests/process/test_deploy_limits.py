@@ -48,6 +48,7 @@ def deploy(target: str, spec: str, *words: str) -> int:
         ("kubernetes", TWO, ["--resource", "cpu"], 64, ["NAME=QUANTITY", "cpu"]),
         ("kubernetes", TWO, ["--secret-file", "secret"], 64, ["Pods", "--secret-file"]),
         ("kubernetes", TWO, ["--kind", "deployment"], 64, ["--kind deployment", "jobset"]),
+        ("kubernetes", TWO, ["--kind", "mpijob"], 78, ["--kind mpijob", "slots"]),
         ("modelarts", UNEQUAL, [], 78, ["training job", "slots 1, 2"]),
         ("modelarts", TWO, ["--resource", "cpu=4"], 64, ["modelarts", "--resource"]),
         ("modelarts", TWO, ["--hosts", "x,y"], 64, ["ModelArts", "--hosts x,y"]),
