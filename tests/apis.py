@@ -180,20 +180,25 @@ def _training_job() -> Draft202012Validator:
     return Draft202012Validator({"$ref": "#/$defs/Job", "$defs": defs})
 
 
-def _sdk_model(name: str) -> Schema:
-    """A class of the SDK, read: its file names its fields and their types. Importing one would import all 1,285."""
+@functools.cache
+def _sdk_files() -> dict[str, Path]:
+    """Class -> its file, by the class's name in small letters."""
     package = find_spec("huaweicloudsdkmodelarts")
     assert package
     assert package.submodule_search_locations
-    file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    text = (Path(package.submodule_search_locations[0]) / f"v1/model/{file}.py").read_text(encoding="utf-8")
+    folder = Path(package.submodule_search_locations[0]) / "v1/model"
+    return {path.stem.replace("_", ""): path for path in folder.glob("*.py")}
+
+
+def _sdk_model(name: str) -> Schema:
+    """A class of the SDK, read: its file names its fields and their types. Importing one would import all 1,285."""
     said = {
         each.targets[0].id: ast.literal_eval(each.value)
-        for each in ast.walk(ast.parse(text))
+        for each in ast.walk(ast.parse(_sdk_files()[name.lower()].read_text(encoding="utf-8")))
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
         if each.targets[0].id in ("openapi_types", "attribute_map")
     }
-    types, names = said["openapi_types"], said["attribute_map"]
+    names, types = said["attribute_map"], said["openapi_types"]
     fields = {names[field]: _sdk_type(kind) for field, kind in types.items()}
     return {"type": "object", "properties": fields, "additionalProperties": False}
 
