@@ -145,6 +145,8 @@ def _values(model: type[BaseModel]) -> Iterator[tuple[str, tuple[str, ...]]]:
                 said = ast.literal_eval(str(error)[str(error).index("(") :])
                 field = name.removesuffix("_validate_enum")
                 yield model.model_fields[field].alias or field, said if isinstance(said, tuple) else (said,)
+            except AttributeError:  # the values of a mapping, which only a status has
+                continue
 
 
 def _strict(model: type[BaseModel], known: Schema) -> Schema:

@@ -103,7 +103,7 @@ def test_the_page_has_what_every_cluster_needs() -> None:
 
 
 @pytest.mark.deployed("kubernetes", "each patch of docs/how-to/kubernetes.md", SCHEMAS)
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: re.sub(r"\W+", "-", block)[:50])
+@pytest.mark.parametrize("block", [*blocks()], ids=lambda block: re.sub(r"\W+", "-", block)[:50])
 def test_a_patch_of_the_page_is_in_the_file(block: str) -> None:
     written = yaml.safe_load(block)
     if "kubernetes" in written:
