@@ -78,9 +78,7 @@ def by_kind() -> Iterator[Any]:
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Every value in this one, with where it is."""
     yield path, value
-    for key, each in (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    ):
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield from places(each, (*path, key))
 
 
