@@ -134,6 +134,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
+@pytest.mark.deployed("kubernetes", "--kind {kind}: what it lacks", "is said on stderr")
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

@@ -8,10 +8,13 @@ import secrets
 from pathlib import Path
 
 import pytest
+import yaml
 
 from entrypoint import cli, registry
+from entrypoint import spec as specs
 from entrypoint.deploy._kinds import KINDS
 from tests.cluster import clean_environment
+from tests.process.test_deploy import FLAGS, variables
 
 # What a target needs beside an image.
 NEEDS = {"modelarts": ["--flavor", "large"]}
@@ -35,8 +38,8 @@ def deploy(target: str, spec: str, *words: str) -> int:
     return cli.main(["deploy", target, "--spec", "job.yaml", *image, *NEEDS.get(target, []), *words])
 
 
-# target, spec, words -> exit status, and what the error must name: the target, and the flag's value or the field.
-@pytest.mark.deployed("{target}", "a resource or field that it lacks", "an error that names it and the target")
+# target, spec, words -> exit status, and what the error must name: who lacks something, and the flag or the field.
+@pytest.mark.deployed("{target}", "a resource or field that it lacks", "an error that names it, and who lacks it")
 @pytest.mark.parametrize(
     ("target", "spec", "words", "status", "named"),
     [
@@ -71,6 +74,24 @@ def test_what_a_target_lacks_is_named(
     said = capfd.readouterr()
     assert said.out == ""
     assert [word for word in named if word not in said.err] == [], said.err
+
+
+@pytest.mark.deployed("kubernetes", "--kind {kind}: every flag of the job", "what the Pods get")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_flag_reaches_the_pods_of_every_kind(kind: str) -> None:
+    """Together; test_deploy.py has each by itself."""
+    given = {flag: value for flag, value in FLAGS.items() if flag not in ("--hosts", "--node-rank", "--secret-file")}
+    words = [word for flag, value in given.items() for word in (flag, value)]
+    assert deploy("kubernetes", TWO, "--kind", kind, "--out", "made.yaml", *words) == 0
+    pods = [
+        env for env in variables(list(yaml.safe_load_all(Path("made.yaml").read_text()))) if "ENTRYPOINT_SPEC" in env
+    ]
+    assert len(pods) == (2 if kind == "mpijob" else 1)
+    fields = {"--env": "env", **{each.flags[-1]: each.path for each in specs.fields() if each.flags}}
+    names = {each.path: each.env for each in specs.fields()}
+    for env in pods:
+        for flag, value in given.items():
+            assert env[names[fields[flag]]].removesuffix(".0") == ('{"A": "b $c"}' if flag == "--env" else value), flag
 
 
 # Every target, and every kind of the one that has several.

@@ -95,9 +95,9 @@ def test_the_page_has_what_every_cluster_needs() -> None:
     """The control of the next test: it has something to look at."""
     text = "".join(blocks())
     for name in (
-        "persistentVolumeClaim", "secretKeyRef", "configMapRef", "imagePullSecrets", "nodeSelector", "tolerations",
-        "affinity", "topologySpreadConstraints", "serviceAccountName", "priorityClassName", "kueue.x-k8s.io/queue-name",
-        "suspend: true", "rdma/hca", "IPC_LOCK", "annotations", "NetworkPolicy",
+        "persistentVolumeClaim", "secretKeyRef", "configMapKeyRef", "configMapRef", "imagePullSecrets", "nodeSelector",
+        "tolerations", "podAntiAffinity", "topologySpreadConstraints", "serviceAccountName", "priorityClassName",
+        "kueue.x-k8s.io/queue-name", "suspend: true", "rdma/hca", "IPC_LOCK", "annotations", "NetworkPolicy",
     ):  # fmt: skip
         assert name in text, name
 

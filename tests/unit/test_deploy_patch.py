@@ -96,33 +96,6 @@ def test_a_kind_that_is_not_kubernetes_own_is_patched_alike() -> None:
     assert "NetworkPolicy" not in made
 
 
-PASTED = re.findall(r"(?ms)^```yaml\n(.*?)^```", PAGE.read_text())
-
-
-@pytest.mark.parametrize("block", PASTED)
-def test_what_the_page_says_can_be_pasted(block: str) -> None:
-    given = yaml.safe_load(block)
-    if "command" in given:  # a whole spec
-        spec = load(block, "job.yaml", {}, {})
-        made = kubernetes.render(spec, kubernetes.Options(image="image", nodes=2, spec_text=block))
-    else:
-        kinds = {"JobSet": "jobset"}
-        made = text(block, kind=kinds.get(given.get("kind"), ""))
-    assert made != text("", kind="jobset" if given.get("kind") == "JobSet" else "")
-    for manifest in yaml.safe_load_all(made):
-        if manifest["kind"] != "JobSet":
-            kubernetes_validate.validate(manifest, "1.37.0", strict=True)
-
-
-def test_the_page_has_them_all() -> None:
-    words = " ".join(PASTED)
-    for each in ("persistentVolumeClaim", "secretKeyRef", "configMapKeyRef", "imagePullSecrets", "nodeSelector",
-                 "tolerations", "podAntiAffinity", "topologySpreadConstraints", "serviceAccountName",
-                 "priorityClassName", "kueue.x-k8s.io/queue-name", "suspend: true", "rdma/hca", "IPC_LOCK",
-                 "annotations", "NetworkPolicy"):  # fmt: skip
-        assert each in words
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Strategic merge, and operations
 
