@@ -18,7 +18,6 @@ from entrypoint.errors import SpecError
 from entrypoint.spec import load, read_patches
 from tests.golden_deploy import CASES
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/kubernetes.md"
 SPEC = "name: demo\nhosts: [a, b]\nslots: 2\n"
 
 
