@@ -55,7 +55,7 @@ class Facts:
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
     mpi: str = ""  # version of Open MPI, "" where there is none
     python: str = "python3"  # the interpreter we run in
-    interfaces: tuple[Interface, ...] = ()
+    interfaces: tuple[Interface, ...] = ()  # looked at again after the start hooks, which may bring one up
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
     files: Mapping[str, str] = field(default_factory=dict, repr=False)  # path -> content, of those that platforms write
     scripts: tuple[str, ...] = ()  # absolute paths of users' scripts that a platform's own boot would run first

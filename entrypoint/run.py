@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.host import checks, process
+from entrypoint.host import checks, network, process
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
@@ -83,18 +83,18 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
 def _start_hooks(
     spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say
 ) -> tuple[Outcome | None, Facts, Plan]:
-    """The outcome of the first start hook that fails; facts and plan, with what the platform's script has set."""
+    """The outcome of the first start hook that fails; facts and plan, with what the hooks have changed."""
     env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
         failed = hooks.run(env, draft.workdir, grace, signals, say)
         if script and not (failed or signals.stopped):
             failed, changed = hooks.source(script, env, grace, signals, say)
-    if changed and not failed:
-        own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
-        facts = replace(facts, env=own)
-        draft = settle(spec, facts, draft.topology)
-    return failed, facts, draft
+    own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
+    now = replace(facts, env=own, interfaces=network.interfaces())  # a hook may have brought one up
+    if failed or now == facts:
+        return failed, facts, draft
+    return None, now, settle(spec, now, draft.topology)
 
 
 def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:

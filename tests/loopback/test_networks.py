@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,15 @@ SUM = "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WO
 SHOW = 'echo "node $NODE: nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME"'
 NAMES = "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $HCCL_SOCKET_IFNAME"
 ALL = f'echo "$NODE: {NAMES} $NCCL_SOCKET_FAMILY $HCCL_SOCKET_FAMILY"'
+# The folder of the start hooks is the image's; here the first argument is.
+HOOKED = """
+import sys
+from pathlib import Path
+from entrypoint.cli import script
+from entrypoint.programs import hooks
+hooks.FOLDER = Path(sys.argv.pop(1))
+script()
+"""
 # Four million bytes to all, then the interfaces that sent at least one million.
 MOST = """
 import os, re
@@ -70,9 +80,18 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
         ip(f"netns delete {name}", check=False)
 
 
-def start(job: Cluster, spaces: list[str], launcher: str, *command: str, asked: str = "", ipv6: bool = False) -> None:
+def start(
+    job: Cluster,
+    spaces: list[str],
+    launcher: str,
+    *command: str,
+    asked: str = "",
+    ipv6: bool = False,
+    hooks: Path | None = None,
+) -> None:
     for rank in (1, 0):
-        argv = ("ip", "netns", "exec", spaces[rank], sys.executable, "-m", "entrypoint", "run")
+        program = ("-c", HOOKED, str(hooks)) if hooks else ("-m", "entrypoint")
+        argv = ("ip", "netns", "exec", spaces[rank], sys.executable, *program, "run")
         hosts = "node-0=fd77::1,node-1=fd77::2" if ipv6 else "node-0=10.77.0.1,node-1=10.77.0.2"
         env = {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_TIMEOUTS_LAUNCH": "15", "ENTRYPOINT_NETWORK_INTERFACE": asked}
         job.start(rank, argv=(*argv, "--launcher", launcher, "--", *command), env=env)
@@ -149,6 +168,26 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
         assert "node-0 has no" not in job.err(rank)
 
 
+@pytest.mark.parametrize("hook", ["ip link set ib0 up", "true"])
+def test_an_interface_that_a_start_hook_brings_up_counts(
+    hook: str, cluster: Make, spaces: Callable[..., list[str]]
+) -> None:
+    job, places = cluster(2, slots=1), spaces(0, third="ib0")
+    folder = job.folder / "start.d"
+    folder.mkdir()
+    (folder / "10-up").write_text(f"#!/bin/sh\n{hook}\n")
+    (folder / "10-up").chmod(0o755)
+    for place in places:
+        ip(f"-n {place} link set ib0 down")
+    start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
+    if hook == "true":  # the control
+        assert job.ends(30) == {0: 78, 1: 78}, job.both()
+        assert "node-1 has no network interface ib" in job.err(1)
+        return
+    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert sorted((job.out(0) + job.out(1)).splitlines()) == [f"{node}: =ib0 ib0 =ib0  " for node in range(2)]
+
+
 def major() -> int:
     said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
     return int(said.split("(Open MPI) ")[1].split(".")[0])
@@ -171,7 +210,8 @@ def test_ipv6_alone(asked: str, there: str, launcher: str, cluster: Make, spaces
         assert refused in job.err(1)
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
-    each = ["  ", "  "] if asked == "auto" else [f"={name} {name} ={name}" for name in ("eth1", there)]
+    by_default = "^lo,docker" if launcher == "mpirun" and there != "eth1" else ""
+    each = [f"{by_default}  "] * 2 if asked == "auto" else [f"={name} {name} ={name}" for name in ("eth1", there)]
     family = "AF_INET6 AF_INET6"
     said = [f"{rank}: {names} {family}" for rank, names in enumerate(each)]
     assert sorted((job.out(0) + job.out(1)).splitlines()) == said + ["sum 3"] * (2 if launcher == "mpirun" else 0)
