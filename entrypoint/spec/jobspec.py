@@ -102,7 +102,9 @@ class TorchSpec:
 
     version: torch version to render for, such as "2.1"; the installed one, found when the script runs, where not given.
     port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
-    rdzv_backend: Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, else c10d.
+    rdzv_backend:
+      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and where c10d would
+      number the nodes in another order than `hosts`; else c10d.
     max_restarts: torchrun's own --max-restarts.
     extra_args: More options for the launcher, each passed as it is.
     rank_args:

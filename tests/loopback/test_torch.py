@@ -225,3 +225,14 @@ def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails
     assert job.ends(60) == dict.fromkeys(range(2), int(fails or 0)), job.both()
     assert job.out(1) == "rank 1 is done\n"
     assert "Error waiting on exit barrier" not in job.both()
+
+
+@SLOW
+@pytest.mark.parametrize(("backend", "ranks"), [("auto", "01"), ("c10d", "10")])
+def test_nodes_keep_the_order_of_the_hosts(cluster: Make, backend: str, ranks: str, torch_python: str) -> None:
+    """c10d by itself numbers them by the spelling of their addresses."""
+    job = cluster(2, slots=1)
+    more = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.9,node-1=127.0.0.10", "ENTRYPOINT_TORCH_RDZV_BACKEND": backend}
+    start(job, "torchrun", "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert [job.out(node) for node in range(2)] == [f"rank {rank}\n" for rank in ranks]

@@ -168,6 +168,31 @@ def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
     assert "--rdzv_backend=c10d" in bench.run(TORCH_VERSION="2.13").options
 
 
+@pytest.mark.parametrize(
+    ("hosts", "backend"),
+    [
+        ([f"w-{node}" for node in range(10)], "c10d"),
+        ([f"w-{node}" for node in range(11)], "static"),
+        (["w-1", "w-0"], "static"),
+        (["10.0.0.10", "10.0.0.9"], "c10d"),
+        (["10.0.0.9", "10.0.0.10"], "static"),
+        (["fd00::9", "fd00::10"], "static"),
+    ],
+)
+def test_nodes_keep_the_order_of_the_hosts(bench: Bench, hosts: list[str], backend: str) -> None:
+    """What c10d makes of them: tests/loopback/test_torch.py."""
+    bench.render(at=topology(hosts))
+    for node in range(2):
+        assert f"--rdzv_backend={backend}" in bench.run(NODE_RANK=str(node)).options
+    assert "--rdzv_backend=c10d" in bench.run(NODE_RANK="1", MAX_RESTARTS="1").options
+    assert "--rdzv_backend=c10d" in bench.run(NODE_RANK="1", RDZV_BACKEND="c10d").options
+    bench.render()
+    given = {"NODE_RANK": "1", "VC_WORKER_HOSTS": ",".join(hosts), "RDZV_BACKEND": "auto"}
+    assert f"--rdzv_backend={backend}" in bench.run(**given).options
+    # Under the entrypoint they are the roll call's.
+    assert "--rdzv_backend=c10d" in as_launched(bench, **given, NNODES="2", MASTER_ADDR="w-0").options
+
+
 def test_one_node_meets_itself_on_a_free_port(bench: Bench) -> None:
     bench.render(at=topology(["only.invalid"], slots=1))
     options = bench.run(HOSTNAME="only.invalid").options
@@ -190,7 +215,7 @@ def test_modelarts_variables(bench: Bench) -> None:
     options = bench.run(**env).options
     assert options[2:5] == ["--nnodes=3", "--nproc_per_node=8", "--rdzv_id=j"]
     assert "--rdzv_endpoint=j-worker-0.j:6060" in options
-    assert "--local_addr=j-worker-2.j" in options  # rank 0 stays on worker-0, see test_c10d_numbers_nodes_by_spelling
+    assert "--local_addr=j-worker-2.j" in options
     unnamed = {**env, "VC_WORKER_HOSTS": "", "MA_VJ_NAME": "", "MASTER_ADDR": "m"}
     assert "--local_addr=10.0.0.9" in bench.run(**unnamed).options
     assert "--node_rank=2" in bench.run(RDZV_BACKEND="static", **env).options
