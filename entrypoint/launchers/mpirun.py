@@ -169,7 +169,9 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
         do = "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS"
         raise ConfigError("Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ", seen, do)
     if not chosen:
-        return ()
+        # By default mpirun tells NCCL of the leader's name, and NCCL gives up where that is not there.
+        alike = len(interfaces.names(filter(None, known))) < 2
+        return () if alike else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
     origin = str(spec.source("network.interface")) if asked else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"

@@ -11,7 +11,7 @@ from typing import Literal, cast
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Program, Topology
-from entrypoint.plan.members import assume_members
+from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
@@ -47,6 +47,7 @@ def settle(
     """
     topology = topology or locate(spec, facts)
     members = members or assume_members(topology, facts, spec.network.interface)
+    check_networks(spec, facts, topology, members)
     launcher = _launcher(spec, topology)
     if not (spec.command and spec.command[0]):
         raise ConfigError(

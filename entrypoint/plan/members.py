@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from entrypoint import __version__, interfaces
+from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Members, NodeReport, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
@@ -46,6 +47,23 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
         do = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
         return [f"warning: some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]
     return [f"network interface: {seen}"]
+
+
+def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> None:
+    """Refuse what means another network on another node, where this node has both: Open MPI would wait for ever.
+
+    Interfaces in networks that a router joins are no mistake. Raises ConfigError.
+    """
+    mine, wanted = members.reports[topology.me].interface, spec.network.interface
+    if members.assumed or mine is None or wanted == interfaces.AUTO:
+        return
+    others = {each.network: each.name for each in facts.interfaces if each.name != mine.name}
+    for node, report in zip(topology.nodes, members.reports, strict=True):
+        there = report.interface
+        if there and there.network != mine.network and there.network in others:
+            what = f"network.interface {wanted} means two networks ({spec.source('network.interface')})"
+            seen = f"{mine.name} {mine.network} on {topology.this.host}, {there.name} {there.network} on {node.host}"
+            raise ConfigError(what, seen, f"choose by network, such as {mine.network}")
 
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:

@@ -123,6 +123,7 @@ def test_the_users_choice_wins_and_is_for_every_launcher(launcher: str) -> None:
     ("own", "other", "more", "env", "told"),
     [
         ((ETH0, 1), (ETH0, 1), "", {}, {}),
+        ((ETH0, 1), (ETH1, 1), "", {}, {"NCCL_SOCKET_IFNAME": "^lo,docker"}),
         ((ETH0, 1), (ETH0, 2), "", {}, {"MY_MPI_BTL_TCP_IF": "eth0", "NCCL_SOCKET_IFNAME": "=eth0"}),
         ((ETH0, 1), (ETH1, 2), "", {},
          {"MY_MPI_BTL_TCP_IF": "10.0.0.0/24,10.9.0.0/24", "NCCL_SOCKET_IFNAME": "^lo,docker"}),
@@ -221,6 +222,34 @@ def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
     with pytest.raises(ConfigError, match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on a, ib0"):
         planned("mpirun", (V6, 1), (replace(V6, name="ib0"), 1), ASKED.format("fd00::/64"))
     planned("mpirun", (V6, 2), (replace(V6, name="ib0"), 2))  # nobody asked: Open MPI looks by itself
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "asked", "refused"),
+    [
+        (ETH1, replace(ETH0, name="eth1"), "eth1", True),
+        (ETH1, replace(ETH0, name="eth1"), "auto", False),
+        (ETH1, ETH1, "eth1", False),
+        (ETH1, replace(ETH1, network="10.3.0.0/24"), "eth1", False),  # a router may join them
+        (ETH1, replace(ETH1, name="ib0"), "10.9.0.0/24", False),
+    ],
+)
+def test_a_name_that_means_two_networks(own: Interface, other: Interface, asked: str, refused: bool) -> None:
+    """Refused where this node has both, since Open MPI would wait for ever."""
+    spec = load(f"hosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{ASKED.format(asked)}", "job.yaml", {}, {})
+    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4", interfaces=(ETH0, ETH1))
+    where, members = (
+        build(spec, here, Site("local"), Device("cpu", 0, "")),
+        Members((answer(0, own, 2), answer(1, other, 2))),
+    )
+    if not refused:
+        plan.settle(spec, here, where, members)
+        return
+    with pytest.raises(
+        ConfigError, match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on a, eth1 10.0.0.0/24 on b \|"
+    ):
+        plan.settle(spec, here, where, members)
+    plan.settle(spec, here, where, replace(members, assumed=True))  # the others are not known yet
 
 
 @pytest.mark.parametrize(
