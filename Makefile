@@ -40,6 +40,11 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 test-faults:  ## every fault of docs/reference/faults.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
+.PHONY: test-network
+test-network:  ## real containers with several networks, other names and IPv6 alone: network, launcher, seconds, result (some minutes)
+	@scripts/build-image mpi && scripts/build-image mpi trixie
+	@scripts/test -m "" --table network --every tests/networks -q --no-header
+
 .PHONY: test-platforms
 test-platforms:  ## which platform a container is recognised as, and what follows: platform, case, result
 	@scripts/test -m "" --table platforms --every tests/unit/test_platforms.py tests/unit/test_detection.py -q --no-header

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import settings
 from tests.cluster import Cluster
 from tests.containers import IMAGE, IMAGES, TREE, Compose, ModelArts, docker, missing, new_network
 from tests.faults.faultjob import HOSTS, Job
+from tests.networks.pods import Pods
 from tests.process.bench import Bench
 from tests.rows import ROW_OF, ended, said
 
@@ -51,7 +54,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("compose", "engines", "faults", "image", "sbatch"):
+    if folder in ("compose", "engines", "faults", "image", "networks", "sbatch"):
         item.add_marker("containers")
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
@@ -143,6 +146,21 @@ def network() -> Iterator[str]:
     name = new_network()
     yield name
     docker("network", "rm", name)
+
+
+@pytest.fixture(scope="module")
+def lay_out() -> Iterator[Callable[..., Pods]]:
+    """Nodes with networks as a test wants them; the tests of a file share those that are alike."""
+    with ExitStack() as made:
+
+        @functools.cache
+        def pods(*nodes: str, ipv6: bool = False) -> Pods:
+            laid_out = Pods(nodes, ipv6)
+            made.callback(laid_out.close)
+            laid_out.lay_out()
+            return laid_out
+
+        yield pods
 
 
 @pytest.fixture

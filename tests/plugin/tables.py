@@ -1,5 +1,5 @@
-"""`--table NAME`: what was tried, one line each, at the end of a run: deploy, engines, faults, image, platforms,
-security or slurm.
+"""`--table NAME`: what was tried, one line each, at the end of a run: deploy, engines, faults, image, network,
+platforms, security or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
@@ -172,6 +172,19 @@ def _point(folder: str, by_image: bool, item: pytest.Item) -> Found:
     return " ".join((item.nodeid.partition("[")[0], *image)), (title, *image)
 
 
+def _network(item: pytest.Item) -> Found:
+    """A case of a test in tests/networks is a line: what the test says, the launcher, and what else it is given."""
+    found, params = _point("networks", False, item), getattr(item, "callspec", None)
+    if not found or not params:
+        return None
+    given = dict(params.params)
+    return item.nodeid, (*found[1], given.pop("launcher"), ", ".join(map(str, given.values())))
+
+
+def _network_cells(line: Line) -> tuple[str, ...]:
+    return *line.says, f"{line.whole:.1f}", line.result
+
+
 def _point_cells(line: Line) -> tuple[str, ...]:
     cases = f" ({line.runs} cases)" if line.runs > 1 else ""
     return line.says[0] + cases, *line.says[1:], f"{line.whole:.1f} s", line.result
@@ -208,6 +221,14 @@ TABLES = {
         functools.partial(_point, "image", True),
         _point_cells,
         order=lambda line: line.says,
+    ),
+    "network": Table(
+        "networks of containers",
+        _network,
+        _network_cells,
+        ("network", "launcher", "given", "seconds", "result"),
+        order=lambda line: line.says,
+        foot="{good} of {all} lines hold, of {rows} networks",
     ),
     "platforms": Table(
         "platforms",
