@@ -49,7 +49,8 @@ class Pods:
         # A name is known in the main network alone.
         alias = ("--network-alias", host) if first == MAIN else ()
         holder = docker(
-            "run", "-d", "--no-healthcheck", "--hostname", host, "--network", self._name(first), *alias,
+            "run", "-d", "--name", self._name(host), "--no-healthcheck", "--hostname", host,
+            "--network", self._name(first), *alias,
             "--entrypoint", "sleep", IMAGE, "infinity",
         ).strip()  # fmt: skip
         self._holders[host] = holder
@@ -76,8 +77,8 @@ class Pods:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"ip {words}: {done.stderr}"
 
-    def _name(self, network: str) -> str:
-        return f"{self._prefix}-{network}"
+    def _name(self, thing: str) -> str:
+        return f"{self._prefix}-{thing}"
 
     def address(self, host: str, network: str) -> str:
         """Where the node is in that network."""

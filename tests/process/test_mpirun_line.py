@@ -112,7 +112,7 @@ def test_open_mpi_5(bench: Bench) -> None:
         *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
         *("--prtemca", "odls_base_sigkill_timeout", "30"),
-        *("-mca", "btl_tcp_if_include", "lo", "--prtemca", "prte_if_include", "lo"),
+        *("-mca", "btl_tcp_if_include", "lo"),
         *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
         *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),
         *LAST,
