@@ -26,7 +26,7 @@ X = [
     *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO"),
     *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),
 ]
-MCA = ["-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_no_tree_spawn", "true"]
+MCA = ["-mca", "pml", "ob1", "-mca", "btl", "^openib,ofi", "-mca", "plm_rsh_no_tree_spawn", "true"]
 
 
 def line(
