@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from entrypoint.errors import UsageError
+from entrypoint.errors import ConfigError, UsageError
 from entrypoint.spec import JobSpec, Patch, given
 from entrypoint.values import dataclass
 
@@ -47,6 +47,17 @@ def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:
 def own_command(spec: JobSpec) -> list[str]:
     """What arguments after -- give in the command's place; empty without them: the containers find it in the spec."""
     return list(spec.command) if spec.source("command").origin == "flag" else []
+
+
+def same_slots(spec: JobSpec, what: str) -> int | None:
+    """Ranks of each node, where all nodes are alike; None where the spec does not say.
+
+    Raises ConfigError with `what` when nodes differ.
+    """
+    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
+    if len(slots) > 1:
+        raise ConfigError(what, f"slots {', '.join(sorted(map(str, slots)))}", "give all hosts as many slots")
+    return slots.pop()
 
 
 def resources(options: Options) -> dict[str, str]:

@@ -103,7 +103,8 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         raise ConfigError(
             "how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
         )
-    name, kind = _kind(options), KINDS[_kind(options)]
+    name = _kind(options)
+    kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
     if secrets := spec.written_secrets():
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from entrypoint.deploy._options import Options, own_command, settings
+from entrypoint.deploy._options import Options, own_command, same_slots, settings
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.spec import JobSpec, written
 
@@ -76,12 +76,9 @@ def _environments(spec: JobSpec, said: Mapping[str, str], options: Options) -> d
         given["ENTRYPOINT_COMMAND"] = json.dumps(command)  # words as they are, whether or not a shell reads the command
     if options.code and not spec.workdir:
         given["ENTRYPOINT_WORKDIR"] = f"{_CODE}/{_obs(options.code, '--code').split('/')[-2]}"
-    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
-    if len(slots) > 1:
-        seen = f"slots {', '.join(sorted(map(str, slots)))}"
-        raise ConfigError("all instances of a training job are alike", seen, "give all hosts as many slots")
-    if slots != {None}:
-        given["ENTRYPOINT_SLOTS"] = str(slots.pop())
+    slots = same_slots(spec, "all instances of a training job are alike")
+    if slots is not None:
+        given["ENTRYPOINT_SLOTS"] = str(slots)
     return {name: value for name, value in given.items() if name not in _PLATFORM}
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from entrypoint import registry
-from entrypoint.deploy._options import DEFAULT, Options, own_command, resources, settings
+from entrypoint.deploy._options import DEFAULT, Options, own_command, resources, same_slots, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -47,7 +47,7 @@ def render(spec: JobSpec, options: Options) -> str:
         do = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
         raise UsageError("Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", do)
     runtime = _runtime(options)
-    slots = _slots(spec)
+    slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     asked = resources(options)
     cpus = _whole("cpu", asked.pop("cpu", ""))
     memory = _memory(asked.pop("memory", ""))
@@ -95,15 +95,6 @@ def _runtime(options: Options) -> str:
     if runtime != "none" and not options.image:
         raise UsageError(f"--runtime {runtime} needs an image", "", "add --image IMAGE")
     return runtime
-
-
-def _slots(spec: JobSpec) -> int | None:
-    """Ranks of each node; None where the spec does not say."""
-    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
-    if len(slots) > 1:
-        seen = f"slots {', '.join(sorted(map(str, slots)))}"
-        raise ConfigError("all nodes of a Slurm job get as many cards", seen, "give all hosts as many slots")
-    return slots.pop()
 
 
 def _whole(name: str, quantity: str) -> str:
