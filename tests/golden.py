@@ -76,7 +76,8 @@ def _launch(plan: Plan) -> str:
     lines += [f"rank    {_variable(var)}" for var in plan.env]
     for program in launch.programs:
         lines.append(f"run     {shlex.join(program.argv)}")
-        lines += [f"        prefix {program.label}, log {program.log}"] * bool(program.label)
+        copy = f", log {program.log}" if program.log else ""
+        lines += [f"        prefix {program.label}{copy}"] * bool(program.label)
         lines += [f"        {_variable(var)}" for var in program.env]
     lines += [f"file    {file.mode:04o} {file.name}" for file in plan.files]
     return "\n".join(lines) + "\n"

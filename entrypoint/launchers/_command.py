@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from entrypoint.errors import Problem, SpecError
 from entrypoint.spec import JobSpec
@@ -20,11 +21,13 @@ def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
 
 # Launchers that people bring -> the launcher of ours that does what they do.
 _LAUNCHERS = {
-    **dict.fromkeys(("torchrun", "accelerate", "deepspeed"), "torchrun"),
+    "torchrun": "torchrun",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "mpirun"),
     "msrun": "msrun",
 }
-_MODULES = re.compile(r"(torch\.distributed\.|accelerate\.commands\.|deepspeed\.launcher\.)\w+")
+_PACKAGES = {"torch.distributed": "torchrun", "accelerate.commands": "accelerate", "deepspeed.launcher": "deepspeed"}
 
 
 def refuse_launcher(spec: JobSpec, launcher: str) -> None:
@@ -37,13 +40,45 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     ours = _LAUNCHERS.get(first)
     if _PYTHON.fullmatch(command[0]) and "-m" in command[:-1]:
         module = command[command.index("-m") + 1]
-        if _MODULES.fullmatch(module) and all(word.startswith("-") for word in command[1 : command.index("-m")]):
-            first, ours = f"{first} -m {module}", "torchrun"
+        if all(word.startswith("-") for word in command[1 : command.index("-m")]):
+            ours = _PACKAGES.get(module.rpartition(".")[0])
+            first = f"{first} -m {module}"
     if ours:
         what = f"the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
         program = "the program alone, such as: -- train.py"
         do = f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
         raise SpecError([Problem(spec.source("command").where, "command", what, f"`{first}`", do)])
+
+
+def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "module", "program"], tuple[str, ...]]:
+    """The interpreter, what it is to run, and the words from that on: for a launcher that starts interpreters itself.
+
+    A command that such a launcher could not repeat, such as one with options of Python's own, is a program.
+    """
+    first, *others = with_python(command)
+    if not _PYTHON.fullmatch(first):
+        return "python", "program", command
+    if others[:1] == ["-u"]:  # launchers give it themselves
+        del others[0]
+    if others[:1] == ["-m"] and others[1:]:
+        return first, "module", tuple(others[1:])
+    if others and not others[0].startswith("-"):
+        return first, "script", tuple(others)
+    return first, "program", command
+
+
+def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
+    """Refuse variables in the spec's `env` of which each process gets a value of its own.
+
+    `settled` names the fields that those values come from. Raises SpecError.
+    """
+    problems = []
+    for name in filter(spec.env.__contains__, settled):
+        what, seen = f"each process gets its own {name} from the launcher", f"`{spec.env[name][:60]}`"
+        where, do = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
+        problems.append(Problem(where, f"env.{name}", what, seen, do))
+    if problems:
+        raise SpecError(problems)
 
 
 def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:

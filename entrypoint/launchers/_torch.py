@@ -1,6 +1,8 @@
-"""What torchrun and torch.distributed.launch share: one script a node, its settings, and the options it owns."""
+"""What torch's launchers and accelerate share: one script a node, its settings, and the options it owns."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
@@ -11,7 +13,7 @@ from entrypoint.spec import JobSpec, Source, left_out
 from entrypoint.values import replace
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
-_RESERVED = {
+RESERVED = {
     "nnodes": ("NNODES", "hosts"),
     "node_rank": ("NODE_RANK", "node_rank"),
     "nproc_per_node": ("NPROC_PER_NODE", "slots"),
@@ -30,19 +32,26 @@ _AS_LONG_AS_THE_JOB = 2_000_000
 _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
-def launch(spec: JobSpec, topology: Topology, name: str, own: tuple[EnvVar, ...] = ()) -> Launch:
+def launch(
+    spec: JobSpec,
+    topology: Topology,
+    name: str,
+    own: tuple[EnvVar, ...] = (),
+    extra: str = "torch.extra_args",
+    reserved: Mapping[str, tuple[str, str]] = RESERVED,
+) -> Launch:
     """`<name>.sh` on every node, with the command's words as its arguments. `own` are settings that it alone has.
 
     Raises SpecError as `script` does, and for a command that is a launcher itself.
     """
-    file = script(spec, topology, name)
+    file = script(spec, topology, name, extra=extra, reserved=reserved)
     refuse_launcher(spec, name)
     # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     program = Program(("bash", f"{topology.run_dir}/{file.name}", *spec.command), (*_settings(spec, topology), *own))
     return Launch(
         (program,),
-        files=(file, _rank_script(topology)),
+        files=(file, rank_script(topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         reports="both",
         completion="first-failure",
@@ -50,23 +59,30 @@ def launch(spec: JobSpec, topology: Topology, name: str, own: tuple[EnvVar, ...]
     )
 
 
-def _rank_script(topology: Topology) -> File:
-    """What torch's launcher starts for each rank of this node."""
+def rank_script(topology: Topology) -> File:
+    """What a launcher starts for each rank of this node."""
     number, pipe = f"{supervised.OF_PROGRAM}.{{rank}}", ("--pipe", supervised.OF_PROGRAM, "--linger", "apart")
     words = supervised.command(topology, number, *pipe)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
-def script(spec: JobSpec, topology: Topology, name: str, by_hand: str = "") -> File:
+def script(
+    spec: JobSpec,
+    topology: Topology,
+    name: str,
+    by_hand: str = "",
+    extra: str = "torch.extra_args",
+    reserved: Mapping[str, tuple[str, str]] = RESERVED,
+) -> File:
     """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
 
     For a person who starts it `by_hand`, which says where the values are from, the spec's command, env and workdir are
     in it. What may be a secret is not, since others may read the script: `left_out` names it. Raises SpecError when
-    torch.extra_args holds an option that the script sets itself.
+    the field `extra` holds an option of `reserved`, which the script sets itself.
     """
-    fields = {option: field for option, (_, field) in _RESERVED.items()}
-    refuse_options(spec, "torch.extra_args", spec.torch.extra_args, fields, "the launcher's script")
+    fields = {option: field for option, (_, field) in reserved.items()}
+    refuse_options(spec, extra, spec.value(extra), fields, "the launcher's script")
     template, slots = f"{name}/{name}.sh.j2", [node.slots for node in topology.nodes]
     secrets = left_out(spec)
     # A script goes to other machines than this one, which is the host where nobody named any.
@@ -86,8 +102,8 @@ def script(spec: JobSpec, topology: Topology, name: str, by_hand: str = "") -> F
         "rdzv_timeout": max(1, round(spec.timeouts.peers)),
         "max_restarts": spec.torch.max_restarts,
         "torch_version": spec.torch.version or "",
-        "extra_args": spec.torch.extra_args,
-        "reserved": {option: variable for option, (variable, _) in _RESERVED.items()},
+        "extra_args": spec.value(extra),
+        "reserved": {option: variable for option, (variable, _) in reserved.items()},
     }
     return File(f"{name}.sh", render(template, context), template, mode=0o755 if by_hand else 0o700)
 

@@ -10,7 +10,10 @@ ALSO = ("none", "single", "python")  # what else people call it
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """The command as it is; of several nodes each is told by variables where it stands among them."""
+    """The command as it is; of several nodes each is told by variables where it stands among them.
+
+    Where each node has one slot, the program is the rank of its node, and is told so as under torchrun.
+    """
     env: tuple[EnvVar, ...] = ()
     if len(topology.nodes) > 1:
         rank, *meeting = place(spec, topology)
@@ -18,4 +21,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
         names = EnvVar("NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True)
         env = (rank, nodes, names, *meeting)
+        if topology.world_size == len(topology.nodes):  # else the program starts the processes of its node itself
+            own = {"RANK": rank.value, "WORLD_SIZE": nodes.value, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+            # A platform's own RANK may count something else, and would not go with our WORLD_SIZE.
+            users = topology.platform == "local"
+            env += tuple(
+                EnvVar(name, value, "one slot a node", default=users)
+                for name, value in own.items()
+                if name not in spec.env
+            )
     return Launch((Program(spec.command, env),), becomes_program=True, completion="first-failure")

@@ -6,7 +6,7 @@ from entrypoint.launchers import _torch
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 
-ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run")  # what else people call it
+ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # what else people call it
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:

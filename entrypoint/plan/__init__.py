@@ -94,7 +94,9 @@ def with_supervisor(program: Program, number: int, spec: JobSpec, topology: Topo
     """The command line of `programs/supervise.py` with this program, which is the node's `number`th."""
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
-        options += ["--label", f"[{program.label}] ", "--log", program.log]
+        options += ["--label", f"[{program.label}] "]
+    if program.log:
+        options += ["--log", program.log]
     return (*supervised.command(topology, str(number), *options), "--", *program.argv)
 
 

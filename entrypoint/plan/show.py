@@ -133,7 +133,8 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     if not launch.programs:
         lines.append("  none: waits until worker-0 releases it")
     for program in launch.programs:
-        note = f"  # {program.label}, also into {program.log}" if program.label else ""
+        copy = f", also into {program.log}" if program.log else ""
+        note = f"  # {program.label}{copy}" if program.label else ""
         lines.append(f"  {shlex.join(program.argv)}{note}")
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += _variables(plan.env)

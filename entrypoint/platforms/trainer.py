@@ -47,7 +47,7 @@ def site(facts: Facts) -> Site:
     if index is not None:
         origins["node_rank"] = ranked
     if jax:
-        origins["slots"] = counted
+        origins["slots"], origins["launcher"] = counted, address
     return Site(
         platform="trainer",
         hosts=hosts,
@@ -57,6 +57,7 @@ def site(facts: Facts) -> Site:
         hostname=facts.hostname,
         origins=origins,
         unknown=unknown,
+        launcher="jax" if jax else None,
     )
 
 

@@ -121,6 +121,36 @@ class TorchSpec:
 
 
 @dataclass(frozen=True)
+class AccelerateSpec:
+    """How `accelerate launch` is started, as the launcher `accelerate` does it. Its nodes meet at `torch.port`.
+
+    extra_args: More options for it, each passed as it is: `--config_file`, `--mixed_precision`, `--use_fsdp`, ...
+    """
+
+    extra_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeepspeedSpec:
+    """How DeepSpeed's launcher is started, as the launcher `deepspeed` does it. Its processes meet at `torch.port`.
+
+    extra_args: More options for it, each passed as it is.
+    """
+
+    extra_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JaxSpec:
+    """JAX's processes, as the launcher `jax` starts them.
+
+    port: TCP port of JAX's coordinator, which is the job's first process, on worker-0.
+    """
+
+    port: Annotated[Port, "JAX_COORDINATOR_PORT"] = 6070
+
+
+@dataclass(frozen=True)
 class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
@@ -247,6 +277,9 @@ class JobSpec:
     network: NetworkSpec = NetworkSpec()
     mpi: MpiSpec = MpiSpec()
     torch: TorchSpec = TorchSpec()
+    accelerate: AccelerateSpec = AccelerateSpec()
+    deepspeed: DeepspeedSpec = DeepspeedSpec()
+    jax: JaxSpec = JaxSpec()
     tensorflow: TensorflowSpec = TensorflowSpec()
     mindspore: MindsporeSpec = MindsporeSpec()
     ascend: AscendSpec = AscendSpec()

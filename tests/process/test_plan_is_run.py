@@ -29,8 +29,9 @@ for name in os.listdir(run_dir) if os.path.isdir(run_dir) else ():
     if os.path.isfile(path):
         files[name] = (f"{os.stat(path).st_mode & 0o777:04o}", open(path, errors="surrogateescape", newline="").read())
 words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+number = env.get("RANK_ID") or env.get("JAX_PROCESS_ID") or "0"
 told = {"words": words, "env": env, "cwd": os.getcwd(), "pid": os.getpid(), "files": files}
-with open(os.path.join(os.path.dirname(sys.argv[0]), f"../told.{env.get('RANK_ID', '0')}"), "w") as file:
+with open(os.path.join(os.path.dirname(sys.argv[0]), "../told." + number), "w") as file:
     json.dump(told, file)
 """
 # What must not reach a program, and what the shell of a person would have there.

@@ -411,6 +411,8 @@ TEXTS = {
     "tensorflow.chief": ("worker-0", "worker-0"),
     "ascend.rank_table": ("none", "none"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
+    "accelerate.extra_args": ("[--use_fsdp]", ("--use_fsdp",)),
+    "deepspeed.extra_args": ("[--quiet]", ("--quiet",)),
     "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
     "kubernetes.patch": ('[{"kind": "Job"}]', (spec.Patch({"kind": "Job"}, "ENTRYPOINT_KUBERNETES_PATCH"),)),
 }

@@ -1,0 +1,43 @@
+"""Hugging Face Accelerate: every node starts `accelerate launch`, and it its processes, by torch's launcher.
+
+Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program that Accelerate's own settings
+(`accelerate config`, --mixed_precision, --use_fsdp, ...) do not reach can do with torchrun.
+"""
+
+from __future__ import annotations
+
+from entrypoint.errors import ConfigError
+from entrypoint.launchers import _torch
+from entrypoint.model import Launch, Members, Topology
+from entrypoint.spec import JobSpec
+
+# Accelerate's own names of what the script sets, and what it sets for torch's launcher in another way than torchrun.sh.
+_RESERVED = {
+    "num_machines": ("NNODES", "hosts"),
+    "num_processes": ("NPROC_PER_NODE", "hosts and slots"),
+    "machine_rank": ("NODE_RANK", "node_rank"),
+    "main_process_ip": ("MASTER_ADDR", "hosts"),
+    "main_process_port": ("MASTER_PORT", "torch.port"),
+    "max_restarts": ("MAX_RESTARTS", "torch.max_restarts"),
+    "rdzv_backend": ("nothing: it is static", "nothing: it is static"),
+    "rdzv_conf": ("RDZV_TIMEOUT", "timeouts.peers"),
+    "deepspeed_multinode_launcher": ("nothing: it is standard", "nothing: it is standard"),
+}
+
+
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """accelerate.sh on every node, with the command's words as its arguments.
+
+    Raises SpecError when accelerate.extra_args holds an option that the script sets itself, ConfigError where nodes
+    have different numbers of slots, or where a rendezvous is asked for that it does not use.
+    """
+    slots = [report.slots for report in members.reports]
+    if len(set(slots)) > 1:
+        seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
+        what = "accelerate needs as many processes on one node as on any other"
+        raise ConfigError(what, seen, "set slots for all nodes")
+    if spec.torch.rdzv_backend == "c10d":
+        where = str(spec.source("torch.rdzv_backend"))
+        raise ConfigError("accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it")
+    own = _torch.unless_in_env(spec, "torch.max_restarts")
+    return _torch.launch(spec, topology, "accelerate", own, "accelerate.extra_args", _torch.RESERVED | _RESERVED)

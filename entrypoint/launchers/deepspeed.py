@@ -1,0 +1,86 @@
+"""DeepSpeed: every node starts DeepSpeed's launcher of one node, as `deepspeed --no_ssh` does, and it its processes.
+
+With `ssh.client: files` it is `deepspeed --hostfile` instead, on worker-0 alone, which logs in to the others.
+Source: deepspeed/launcher/runner.py, launch.py and multinode_runner.py of DeepSpeed 0.19.8.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from entrypoint.launchers import _torch
+from entrypoint.launchers._command import refuse_launcher, refuse_options, split_python
+from entrypoint.launchers._place import master
+from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.render import render
+from entrypoint.spec import JobSpec
+
+# Options that are settled here, and where their values come from; then those of the form that logs in.
+_SETTLED = {
+    **dict.fromkeys(("world_info", "hostfile"), "hosts and slots"),
+    **dict.fromkeys(("no_ssh", "no_ssh_check", "ssh_port"), "ssh.client, which decides how the nodes are reached"),
+    **dict.fromkeys(("module", "no_python"), "command"),
+    "node_rank": "node_rank",
+    "master_addr": "hosts",
+    "master_port": "torch.port",
+}
+_BY_SSH = {
+    **dict.fromkeys(("include", "exclude", "num_nodes", "num_gpus", "num_accelerators"), "ssh.client: files"),
+    **dict.fromkeys(("launcher", "launcher_args", "force_multi", "autotuning", "venv_script"), "ssh.client: files"),
+}
+_FORMS: Mapping[str, tuple[str, ...]] = {
+    "script": (),
+    "module": ("--module",),
+    "program": ("--no_python", "--no_local_rank"),
+}
+
+
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command's words as its arguments.
+
+    Raises SpecError when deepspeed.extra_args holds an option that is settled here.
+    """
+    refuse_launcher(spec, "deepspeed")
+    by_ssh = spec.ssh.client == "files" and len(topology.nodes) > 1
+    settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
+    refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
+    return _by_ssh(spec, topology, members) if by_ssh else _on_each_node(spec, topology, members)
+
+
+def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    counts = [report.slots for report in members.reports]
+    ranks = _torch.rank_script(topology)
+    template = "deepspeed/deepspeed_launch.py"
+    script = File("deepspeed_launch.py", render(template, {}), template, mode=0o600)
+    slots = {node.host: count for node, count in zip(topology.nodes, counts, strict=True)}
+    own = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
+    return Launch(
+        (Program(_line(spec, topology, own)),),
+        files=(script, ranks),
+        reports="both",
+        completion="first-failure",
+        ranks=sum(counts),
+    )
+
+
+def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """DeepSpeed supervises its processes itself; on other nodes they are below our sshd, and end with the job."""
+    size = sum(report.slots for report in members.reports)
+    if not topology.is_leader:
+        return Launch(needs_roll_call=True, ranks=size)
+    pairs = zip(topology.nodes, members.reports, strict=True)
+    nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
+    template, run_dir = "mpirun/hostfile.j2", topology.run_dir
+    hostfile = File("hostfile", render(template, {"nodes": nodes}), template)
+    own = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
+    pdsh = EnvVar("PDSH_SSH_ARGS_APPEND", f"-F {run_dir}/ssh_config", "ssh.client")
+    program = Program(_line(spec, topology, own), (pdsh,))
+    return Launch((program,), files=(hostfile,), needs_roll_call=True, needs_programs=("ssh",), ranks=size)
+
+
+def _line(spec: JobSpec, topology: Topology, own: tuple[str, ...]) -> tuple[str, ...]:
+    """A launcher of DeepSpeed's with its options, and the command as it wants it."""
+    python, form, words = split_python(spec.command)
+    where = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
+    return (python, *own, *where, *spec.deepspeed.extra_args, *_FORMS[form], *words)

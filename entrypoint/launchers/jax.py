@@ -1,0 +1,55 @@
+"""JAX: the program once for each slot, told by variables where they meet, how many they are, and which one it is.
+
+Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS by itself;
+Kubeflow Trainer's JAX runtime, whose names the number of processes and a process's own number have.
+"""
+
+from __future__ import annotations
+
+from entrypoint.errors import ConfigError
+from entrypoint.launchers._command import refuse_env, refuse_launcher, with_python
+from entrypoint.launchers._place import endpoint, master
+from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.spec import JobSpec
+
+_OWN = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
+
+
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """A process for each slot, with its share of this node's cards; one slot is one process with all of them.
+
+    Raises SpecError where the spec's `env` says which process one is, ConfigError where cards cannot be shared evenly.
+    """
+    refuse_launcher(spec, "jax")
+    refuse_env(spec, _OWN)
+    counts, slots = [report.slots for report in members.reports], topology.this.slots
+    first, size = sum(counts[: topology.me]), sum(counts)
+    hosts = str(topology.origins.get("hosts", "")) if len(topology.nodes) > 1 else "the only node"
+    where = EnvVar("JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True)
+    programs = tuple(
+        Program(
+            with_python(spec.command),
+            env=(
+                where,
+                EnvVar("JAX_NUM_PROCESSES", str(size), "hosts and slots"),
+                EnvVar("JAX_PROCESS_ID", str(first + local), "hosts and slots"),
+                *_cards(topology, local),
+            ),
+            label=f"rank {first + local}" if slots > 1 else "",
+        )
+        for local in range(slots)
+    )
+    return Launch(programs, completion="first-failure", ranks=size)
+
+
+def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
+    """The cards of the node's process of that number; on several cards a process would else take those of others."""
+    cards, slots = topology.device.count, topology.this.slots
+    if not cards:
+        return ()
+    if cards % slots:
+        what, seen = "the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
+        raise ConfigError(what, seen, f"set slots to 1, to {cards}, or to another divisor of it")
+    share = cards // slots
+    numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))
+    return (EnvVar("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}", default=True),)
