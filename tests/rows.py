@@ -11,6 +11,8 @@ from tests.containers import IMAGE as GPU
 
 MPI4, MPI5 = "entrypoint-mpi:dev", "entrypoint-mpi:trixie"
 TENSORFLOW, MINDSPORE = "entrypoint-tensorflow:dev", "entrypoint-mindspore:dev"
+JAX, ACCELERATE = "entrypoint-jax:dev", "entrypoint-accelerate:dev"
+DEEPSPEED, LIGHTNING = "entrypoint-deepspeed:dev", "entrypoint-lightning:dev"
 _YAML, _ALONE = "job.yaml", "variables"
 
 
@@ -48,6 +50,7 @@ _TORCH = "compose/test_torch_nodes.py::test_two_containers_train_as_one_process_
 _ENGINE = "engines/test_pytorch_engine.py"
 _SMOKE = "compose/test_smoke.py::test_three_containers_train_and_end_together"
 _TF = "test_tensorflow_engine.py"
+_LIBRARIES = "test_launchers_engine.py"
 
 ROWS = (
     _row("PyTorch, one card", "plain", _YAML, "1 x 1", GPU, "torch",
@@ -80,6 +83,10 @@ ROWS = (
            f"{_TF}::test_parameter_server_strategy"),
     *_both("MindSpore", "mpirun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_mpirun"),
     *_both("MindSpore", "msrun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_msrun"),
+    *_both("JAX", "jax", "2 x 2", JAX, "jax", f"{_LIBRARIES}::test_jax"),
+    *_both("Accelerate", "accelerate", "2 x 2", ACCELERATE, "accelerate", f"{_LIBRARIES}::test_accelerate"),
+    *_both("DeepSpeed", "deepspeed", "2 x 2", DEEPSPEED, "deepspeed", f"{_LIBRARIES}::test_deepspeed"),
+    *_both("Lightning", "torchrun", "2 x 2", LIGHTNING, "lightning", f"{_LIBRARIES}::test_lightning"),
 )  # fmt: skip
 
 
