@@ -11,16 +11,21 @@ import pytest
 from tests.cluster import until
 from tests.containers import IMAGE
 from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
-from tests.rows import ASCEND
+from tests.rows import ACCELERATE, ASCEND, DEEPSPEED
 
 Make = Callable[..., Job]
 CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
-# With tensorflow and ascend the program needs neither framework nor cards, and the smaller image has none.
-EVERY = pytest.mark.parametrize(
-    ("launcher", "image"),
-    [("torchlaunch", IMAGE), ("pytorch", IMAGE), ("tensorflow", ASCEND), ("ascend", ASCEND)],
-    ids=["torchlaunch", "pytorch", "tensorflow", "ascend"],
-)
+# With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller image has none.
+LAUNCHERS = {"torchlaunch": IMAGE, "pytorch": IMAGE, "tensorflow": ASCEND, "ascend": ASCEND, "jax": ASCEND}
+# These import torch themselves, and so may be what the kernel kills for memory.
+LARGE = {"accelerate": ACCELERATE, "deepspeed": DEEPSPEED}
+
+
+def each(launchers: dict[str, str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("launcher", "image"), launchers.items(), ids=list(launchers))
+
+
+EVERY = each(LAUNCHERS)
 PAIR = ["worker-0", "worker-1"]
 
 
@@ -40,7 +45,7 @@ def begin(make: Make, launcher: str, image: str, program: str, memory: tuple[str
     return job
 
 
-@EVERY
+@each(LAUNCHERS | LARGE)
 @pytest.mark.fault("7", "1: worker-1 is killed", bound="5 s")
 def test_worker_1_is_killed(make: Make, launcher: str, image: str) -> None:
     job = begin(make, launcher, image, TRAINS)
@@ -85,11 +90,7 @@ def test_one_of_two_is_killed_for_memory(make: Make, launcher: str, image: str) 
     job.within(5, job.took(job.times("fails at")["worker-1"]))
 
 
-@pytest.mark.parametrize(
-    ("launcher", "image"),
-    [("torchrun", IMAGE), ("torchlaunch", IMAGE), ("pytorch", IMAGE), ("tensorflow", ASCEND), ("ascend", ASCEND)],
-    ids=["torchrun", "torchlaunch", "pytorch", "tensorflow", "ascend"],
-)
+@each({"torchrun": IMAGE, **LAUNCHERS, **LARGE})
 @pytest.mark.fault("7", "4: worker-1 exits with 7 after 2 s, the other would stay", bound="5 s", often="pytorch")
 def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
     job = begin(make, launcher, image, FAILS)
@@ -108,7 +109,7 @@ def test_torchrun_alone_stays(make: Make) -> None:
     assert running(job.boxes["worker-0"]), job.logs()
 
 
-@EVERY
+@each(LAUNCHERS | LARGE)
 @pytest.mark.parametrize("host", PAIR)
 @pytest.mark.fault("7", "6: SIGTERM to {host}: every program is told", bound="1 s")
 def test_one_of_two_is_stopped(make: Make, launcher: str, image: str, host: str) -> None:

@@ -133,6 +133,32 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     assert job.survivors() == []
 
 
+# What a person had it write on another machine.
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+distributed_type: 'NO'
+num_machines: 9
+num_processes: 99
+machine_rank: 5
+main_process_ip: nowhere
+main_process_port: 1
+mixed_precision: bf16
+use_cpu: true
+"""
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_file_of_accelerate_config_says_all_but_the_machines(cluster: Make, launcher_python: str, nodes: int) -> None:
+    job = cluster(nodes)
+    (job.folder / "config.yaml").write_text(CONFIG)
+    program = 'echo "$RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION, $ACCELERATE_USE_CPU"'
+    options = "[--config_file, config.yaml]"
+    start(job, "accelerate", "sh", "-c", program, PYTHON=launcher_python, ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options)
+    assert job.ends(60) == dict.fromkeys(range(nodes), 0), job.both()
+    said = sorted("".join(map(job.out, range(nodes))).splitlines())
+    assert said == [f"{rank} of {2 * nodes}, bf16, true" for rank in range(2 * nodes)], job.both()
+
+
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
 @pytest.mark.parametrize("node", [0, pytest.param(1, marks=SLOW)])
 def test_sigterm_reaches_every_process(cluster: Make, launcher_python: str, launcher: str, node: int) -> None:

@@ -103,3 +103,13 @@ def test_a_message_of_the_launcher_is_shown(tmp_path: Path) -> None:
     line = [sys.executable, "deepspeed_launch.py", "{}"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stderr) == (1, "no such card\n")
+
+
+def test_a_python_without_deepspeed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
+    line = [sys.executable, "deepspeed_launch.py", "{}", "train.py"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 127
+    assert done.stderr == (
+        f"deepspeed cannot be started | {sys.executable}: No module named 'deepspeed' | install it there\n"
+    )

@@ -356,6 +356,9 @@ whole RDZV_TIMEOUT
 "$PYTHON" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("accelerate") is None)' ||
   fail 127 "accelerate cannot be started" "$PYTHON has none" "install it there, or set PYTHON to the one that has it"
 
+if [ "$torch" -lt 200 ]; then fail 78 "accelerate needs torch 2.0 or newer" "$TORCH_VERSION" "install a newer one"; fi
+
+# shellcheck disable=SC2016
 before='"""What accelerate.sh has Python do before `accelerate launch` begins; accelerate.sh carries this text.
 
 Alone, accelerate starts the processes that it is asked for only where it sees several GPUs, or is told of them, of FSDP

@@ -16,7 +16,11 @@ import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
-from deepspeed.launcher import launch
+try:
+    from deepspeed.launcher import launch
+except ModuleNotFoundError as error:
+    print(f"deepspeed cannot be started | {sys.executable}: {error} | install it there", file=sys.stderr)
+    sys.exit(127)
 
 started, stopped = [], []
 rank_script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank.sh")
