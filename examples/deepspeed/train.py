@@ -14,6 +14,9 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
+# On CPUs DeepSpeed compiles an operator of inference at its first start, with a compiler that an image need not have.
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)

@@ -104,14 +104,13 @@ def stops(job: Cluster, node: int, seconds: float = 20) -> None:
 # With it
 
 
-@pytest.mark.timeout(300)  # at its first start on a machine with a compiler, DeepSpeed compiles
 @EXAMPLES
 def test_they_train_as_one_process_would(
     cluster: Make, launcher_python: str, example: str, launcher: str, allowed: str
 ) -> None:
     job = cluster(2)
     start(job, launcher, launcher_python, str(TREE / "examples" / example / "train.py"))
-    assert job.ends(240) == {0: 0, 1: 0}, job.both()
+    assert job.ends(120) == {0: 0, 1: 0}, job.both()
     for node in range(2):
         ranks = re.findall(r"rank (\d) of 4 on ", job.out(node))
         assert sorted(ranks) == [str(2 * node), str(2 * node + 1)], job.both()
@@ -159,6 +158,15 @@ def test_a_file_of_accelerate_config_says_all_but_the_machines(cluster: Make, la
     assert said == [f"{rank} of {2 * nodes}, bf16, true" for rank in range(2 * nodes)], job.both()
 
 
+def test_deepspeed_of_accelerate_logs_in_nowhere(cluster: Make, launcher_python: str) -> None:
+    job, options = cluster(2), "[--use_deepspeed, --zero_stage=2]"
+    program = 'echo "$RANK of $WORLD_SIZE, $ACCELERATE_USE_DEEPSPEED, $ACCELERATE_DEEPSPEED_ZERO_STAGE"'
+    start(job, "accelerate", "sh", "-c", program, PYTHON=launcher_python, ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options)
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    said = sorted((job.out(0) + job.out(1)).splitlines())
+    assert [line for line in said if " of " in line] == [f"{rank} of 4, true, 2" for rank in range(4)], job.both()
+
+
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
 @pytest.mark.parametrize("node", [0, pytest.param(1, marks=SLOW)])
 def test_sigterm_reaches_every_process(cluster: Make, launcher_python: str, launcher: str, node: int) -> None:
@@ -178,6 +186,28 @@ def test_jax_s_processes_stop_at_one_step(cluster: Make, launcher_python: str) -
     assert len(steps) == 4, job.both()
     assert len(set(steps)) == 1, job.both()
     assert job.survivors() == []
+
+
+WAITS = """
+import jax, os, time
+number = int(os.environ["JAX_PROCESS_ID"])
+jax.distributed.initialize(num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=number)
+print("up", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("service", ["true", "false"])
+def test_jax_keeps_sigterm_from_a_program_unless_it_is_told_not_to(
+    cluster: Make, launcher_python: str, service: str
+) -> None:
+    job = cluster(2, slots=1)
+    more = {"JAX_ENABLE_PREEMPTION_SERVICE": service, "ENTRYPOINT_TIMEOUTS_GRACE": "3"}
+    start(job, "jax", launcher_python, "-c", WAITS, **more)
+    until(lambda: job.out(0) + job.out(1) == "up\nup\n", 60, "two processes")
+    job.signal(0, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert ("not all programs stopped within the grace" in job.err(0)) is (service == "true"), job.both()
 
 
 @pytest.mark.skipif(
