@@ -1,7 +1,8 @@
 """The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
 
-HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for each host; `info` names
-the job and the key's use, so no two keys of two jobs are the same even with one secret.
+HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for each host, and into the
+token that the job's own servers ask for; `info` names the job and the use, so no two keys of two jobs are the same even
+with one secret.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Keys:
     client_public: str
     host_private: bytes = values.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
+    token: str = values.field(repr=False)  # the same on every node; who has it may use what the job serves
 
     def files(self) -> dict[str, bytes | str]:
         """Name in the run directory -> content."""
@@ -39,6 +41,7 @@ class Keys:
             "host_key": self.host_private,
             # No forwarding, no terminal, no rc file, whatever the server's configuration says.
             "authorized_keys": f"restrict {self.client_public}\n",
+            "token": self.token,
         }
         if self.known_hosts:
             files |= {"client_key": self.client_private, "known_hosts": self.known_hosts}
@@ -105,14 +108,14 @@ def _baked(spec: JobSpec) -> bytes:
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
     own = f"host {topology.this.host}"
-    uses = ("client", own, *(f"host {node.host}" for node in topology.nodes if topology.is_leader))
+    uses = ("client", own, "token", *(f"host {node.host}" for node in topology.nodes if topology.is_leader))
     infos = [f"{use}\0{topology.job}".encode() for use in uses]
     # The leader's ssh client imports the library anyway.
     made = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
-    (client_seed, client), (host_seed, host), *hosts = made
+    (client_seed, client), (host_seed, host), (token, _), *hosts = made
     known = "".join(f"{node.host} {_public(key)}\n" for node, (_, key) in zip(topology.nodes, hosts, strict=False))
     client_private = _private(client_seed, client) if topology.is_leader else b""
-    return Keys(client_private, _public(client), _private(host_seed, host), known)
+    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
 
 
 def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -143,7 +146,8 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
         else:
             known = "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
     client_private = _private(client_seed, client) if topology.is_leader else b""
-    return Keys(client_private, _public(client), _private(host_seed, host), known)
+    ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])  # every node has this key
+    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
 
 
 def _parse(path: str, field: str) -> tuple[bytes, bytes]:

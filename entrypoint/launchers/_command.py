@@ -26,6 +26,8 @@ _LAUNCHERS = {
     "deepspeed": "deepspeed",
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "mpirun"),
     "msrun": "msrun",
+    "ray": "ray",
+    **dict.fromkeys(("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"), "hydra"),
 }
 _PACKAGES = {"torch.distributed": "torchrun", "accelerate.commands": "accelerate", "deepspeed.launcher": "deepspeed"}
 

@@ -178,6 +178,21 @@ class MindsporeSpec:
 
 
 @dataclass(frozen=True)
+class RaySpec:
+    """How Ray is started: its head on worker-0, the others join.
+
+    port:
+      TCP port of Ray's head (GCS) on worker-0; the six ports after it are those of Ray's other servers, on every node.
+    dashboard: Whether worker-0 serves Ray's dashboard: `local` does, on its own 127.0.0.1 alone, port 8265.
+    extra_args: More options for `ray start` on every node, each passed as it is.
+    """
+
+    port: Annotated[int, Rule(ge=1024, le=65529)] = 6379
+    dashboard: Literal["none", "local"] = "none"
+    extra_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class AscendSpec:
     """Ascend NPUs, one process each, as the launcher `ascend` starts them.
 
@@ -282,6 +297,7 @@ class JobSpec:
     jax: JaxSpec = JaxSpec()
     tensorflow: TensorflowSpec = TensorflowSpec()
     mindspore: MindsporeSpec = MindsporeSpec()
+    ray: RaySpec = RaySpec()
     ascend: AscendSpec = AscendSpec()
     stall: StallSpec = StallSpec()
     timeouts: TimeoutSpec = TimeoutSpec()

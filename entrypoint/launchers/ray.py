@@ -1,0 +1,98 @@
+"""Ray: its head on worker-0, the others join it, and the program runs on worker-0 once all are there.
+
+Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Configuring Ray" (ports) and "Ray token
+authentication"; Ray 2.60.
+"""
+
+from __future__ import annotations
+
+from entrypoint.errors import Problem, SpecError
+from entrypoint.launchers._command import refuse_launcher, refuse_options, with_python
+from entrypoint.launchers._place import endpoint, master
+from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.render import render
+from entrypoint.spec import JobSpec
+
+_TOKEN = "token"  # as host/keys.py calls it
+# Servers of every node, in the order of their ports: the first has the one after the head's.
+_SERVERS = (
+    "node-manager-port",
+    "object-manager-port",
+    "runtime-env-agent-port",
+    "dashboard-agent-grpc-port",
+    "dashboard-agent-listen-port",
+    "metrics-export-port",
+)
+# Options that are settled here, and where their values come from.
+_SETTLED = {
+    "head": "hosts",
+    "address": "hosts and ray.port",
+    "port": "ray.port",
+    "node_ip_address": "hosts, or network.interface",
+    "num_cpus": "slots",
+    "block": "nothing: Ray stays as long as the job",
+    "include_dashboard": "ray.dashboard",
+    "dashboard_host": "ray.dashboard",
+    "dashboard_port": "ray.dashboard",
+    **{name.replace("-", "_"): "ray.port" for name in _SERVERS},
+}
+_DASHBOARD = 8265
+
+
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the job's.
+
+    Raises SpecError when ray.extra_args holds an option that is settled here, or env another cluster's address.
+    """
+    refuse_launcher(spec, "ray")
+    refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
+    _refuse_address(spec)
+    many, own = len(topology.nodes) > 1, members.reports[topology.me].interface
+    command, address = with_python(spec.command), endpoint(master(topology), spec.ray.port)
+    this = own.address if own else topology.this.where
+    script = File("ray_node.py", render("ray/ray_node.py", {}), "ray/ray_node.py", mode=0o600)
+    words = (str(len(topology.nodes)), str(max(1, round(spec.timeouts.peers))), address, this if many else "127.0.0.1")
+    argv = ("python", f"{topology.run_dir}/{script.name}", *words, *_options(spec, topology, address), "--", *command)
+    token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
+    return Launch(
+        (Program(argv, _settings(spec, topology, address)),),
+        files=(script, token) if many else (script,),
+        needs_roll_call=many,  # a worker's Ray never ends by itself
+        completion="first-failure",
+        awaited=(0,),
+    )
+
+
+def _refuse_address(spec: JobSpec) -> None:
+    if "RAY_ADDRESS" in spec.env:
+        what, seen = "RAY_ADDRESS is set by launcher ray", f"`{spec.env['RAY_ADDRESS'][:60]}`"
+        do = "remove it; to use a cluster that is there already, set launcher: plain"
+        raise SpecError([Problem(spec.source("env.RAY_ADDRESS").where, "env.RAY_ADDRESS", what, seen, do)])
+
+
+def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:
+    """What this node's `ray start` is told."""
+    ports = tuple(f"--{name}={port}" for port, name in enumerate(_SERVERS, start=spec.ray.port + 1))
+    # Ray counts cores and cards by itself; slots that were counted from cards are no cores.
+    cores = (f"--num-cpus={topology.this.slots}",) if spec.slots_of(topology.me) is not None else ()
+    common = (*ports, *cores, *spec.ray.extra_args)
+    if not topology.is_leader:
+        return (f"--address={address}", *common)
+    is_served = spec.ray.dashboard == "local"
+    dashboard = (f"--include-dashboard={str(is_served).lower()}", "--dashboard-host=127.0.0.1")
+    return ("--head", f"--port={spec.ray.port}", *dashboard, f"--dashboard-port={_DASHBOARD}", *common)
+
+
+def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
+    """What Ray and its programs read."""
+    origin = f"{topology.origins.get('hosts', '')} and {spec.source('ray.port')}"
+    # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 knows none.
+    token = EnvVar("RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys", default=True)
+    return (
+        EnvVar("RAY_ADDRESS", address, origin),
+        EnvVar("RAY_AUTH_MODE", "token", "launcher ray", default=True),
+        *((token,) if len(topology.nodes) > 1 else ()),
+        # SIGTERM to `ray start` comes after the program's end: there is nothing left to drain.
+        EnvVar("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "launcher ray", default=True),
+        EnvVar("RAY_USAGE_STATS_ENABLED", "0", "launcher ray", default=True),
+    )
