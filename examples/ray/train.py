@@ -1,4 +1,4 @@
-"""Data-parallel training by Ray Train, one process for each core of the cluster, which checks itself against one process.
+"""Data-parallel training by Ray Train, a process for each core, which checks itself against one process doing it all.
 
 Every process makes the same whole batch and trains on its own share of it; DDP averages the gradients. A second model
 in every process trains on the whole batch alone. The two must stay the same, up to rounding.

@@ -3,8 +3,8 @@
 #   python ray_node.py NODES SECONDS ADDRESS OWN OPTION ... -- PROGRAM ...
 #
 # Starts Ray on this node (`ray start`, with these options), and on the head, once NODES nodes have joined within
-# Starts Ray on this node (`ray start`, these options), and on the head, once NODES nodes have joined within
-# SECONDS, the program, whose status is this one's. ADDRESS is where Ray's head listens, OWN this node's address or name.
+# SECONDS, the program, whose status is this one's. ADDRESS is where Ray's head listens, OWN this node's address.
+#
 # At SIGTERM the program alone is told, which may need Ray on all nodes to save what it has: Ray stays until the program
 # has ended, and on the others until the head is gone. Then the entrypoint ends Ray, with what is left of the grace.
 import os
