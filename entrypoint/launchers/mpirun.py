@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from entrypoint import interfaces, supervised
+from entrypoint import interfaces
 from entrypoint.errors import ConfigError
+from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse_launcher
-from entrypoint.launchers._openmpi import DAEMONS
-from entrypoint.launchers._place import place, settled
+from entrypoint.launchers._daemons import OPENMPI
+from entrypoint.launchers._place import settled
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
-from entrypoint.render import quote_sh, render
+from entrypoint.render import quote_sh
 from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
 from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
-_ENV_FILE = "rank.env"
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
@@ -41,36 +40,30 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     _check_majors(topology, members)
     many, mpi = len(topology.nodes) > 1, members.reports[topology.me].mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
-    before_5, since_5 = DAEMONS
+    before_5, since_5 = OPENMPI
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
-    launch = Launch(
-        files=(_rank_script(spec, topology),),
-        env_file=_ENV_FILE,
-        needs_roll_call=many,
-        reports="ranks",
-        needs_programs=needs if many else (),
-        needs_ipv4=ipv4 if many else None,
-        ranks=_ranks(spec, members),
-        rank_env=place(spec, topology),
-        each_rank=tuple(
-            EnvVar(name, f"${theirs}", "each rank's own, from mpirun", default=True)
-            for name, theirs in _EACH_RANK.items()
-        ),
-    )
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}")
+    if many:
+        launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
         return launch
     nodes = [
         (node.host if many else "localhost", f"slots={report.slots}")
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
-    hostfile, script = _file("hostfile", {"nodes": nodes}), _script(spec, topology, members, "the job's spec", 0o700)
-    argv, context = ("bash", f"{topology.run_dir}/{script.name}", *spec.command), {"run_dir": topology.run_dir}
+    script = _script(spec, topology, members, "the job's spec", 0o700)
+    argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
         programs=(Program(argv, _settings(spec, topology, members)),),
-        files=(hostfile, script, *launch.files, *((_file("agent", context, template="agent.sh"),) if many else ())),
+        files=(
+            _mpi.file("hostfile", {"nodes": nodes}),
+            script,
+            *launch.files,
+            *((_mpi.agent(topology),) if many else ()),
+        ),
         agents=many,
     )
 
@@ -82,15 +75,6 @@ def _check_majors(topology: Topology, members: Members) -> None:
     if len(majors) > 1:
         seen = "; ".join(", ".join(hosts) for hosts in majors.values())
         raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
-
-
-def _rank_script(spec: JobSpec, topology: Topology) -> File:
-    """What mpirun starts for each rank, on whichever node it runs."""
-    options = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
-    options += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
-    options += ["--each", ",".join(f"{name}={theirs}" for name, theirs in _EACH_RANK.items())]
-    words = supervised.command(topology, "{rank}", *options)
-    return _file("rank.sh", {"host": topology.this.host, "supervisor": words})
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
@@ -105,34 +89,20 @@ def _script(
     context = {
         "origin": origin,
         "given": "\n".join(map(_default, settings)),
-        "np": _ranks(spec, members),
-        "hostfile": _hostfile(spec, topology),
+        "np": _mpi.ranks(spec, members),
+        "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
         "grace": max(1, round(spec.timeouts.grace)),
     }
-    return _file("run_mpi.sh", context, mode)
+    return _mpi.file("run_mpi.sh", context, mode)
 
 
 def _default(setting: Given) -> str:
     """The line of run_mpi.sh that gives a setting this value where none of its variables is set."""
     unset = "".join(f"${{{name}:-}}" for name in setting.names)
     return f'  if [ -z "{unset}" ]; then export {setting.names[0]}={quote_sh(setting.value)}; fi'
-
-
-def _file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str = "") -> File:
-    origin = f"mpirun/{template or name}.j2"
-    return File(name, render(origin, context), origin, mode)
-
-
-def _hostfile(spec: JobSpec, topology: Topology) -> str:
-    return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
-
-
-def _ranks(spec: JobSpec, members: Members) -> int:
-    """World size: mpi.np, else the slots that the nodes counted, summed."""
-    return spec.mpi.np or sum(report.slots for report in members.reports)
 
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
@@ -142,8 +112,8 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("OPENMPI_NP", str(_ranks(spec, members)), counted),
-        EnvVar("OPENMPI_HOST_FILE_PATH", _hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
+        EnvVar("OPENMPI_NP", str(_mpi.ranks(spec, members)), counted),
+        EnvVar("OPENMPI_HOST_FILE_PATH", _mpi.hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
         *settled(spec, *(() if asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
     )

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 
 from entrypoint.host import proc
-from entrypoint.launchers._openmpi import DAEMONS
+from entrypoint.launchers._daemons import DAEMONS
 
 _PATIENCE = 2.0  # seconds between two looks; Python reaps its own within milliseconds
 

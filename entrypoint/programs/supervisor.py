@@ -10,6 +10,7 @@ Run alone and isolated, for each rank and each program of a node: `python superv
                apart: end at once; another process passes on its output, and somebody else must end it
     --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: mpirun's daemon
                stops reading all ranks' output once one has failed
+    --group    own: lead a process group, so that a signal for this program reaches no other
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
     --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
@@ -30,7 +31,7 @@ import time
 
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat
-from entrypoint.launchers._openmpi import DAEMONS
+from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
@@ -86,6 +87,8 @@ def main(argv: list[str]) -> int:
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number", "0")
+    if "--group" in options and os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
     pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
     if "--colons" in options:

@@ -1,0 +1,66 @@
+"""What the launchers of MPI share: worker-0 starts a daemon on each node, which starts the ranks through rank.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from entrypoint import supervised
+from entrypoint.launchers._place import place
+from entrypoint.model import EnvVar, File, Launch, Members, Topology
+from entrypoint.render import render
+from entrypoint.spec import JobSpec
+
+_ENV_FILE = "rank.env"
+
+
+def launch(
+    spec: JobSpec, topology: Topology, members: Members, each: Mapping[str, str], number: str, *options: str
+) -> Launch:
+    """What every node has. `each` names the variables that tell a rank its numbers, and what the daemon calls them.
+
+    `number` is a rank's number, for a shell; `options` are more for its supervisor.
+    """
+    return Launch(
+        files=(_rank_script(spec, topology, each, number, options),),
+        env_file=_ENV_FILE,
+        needs_roll_call=len(topology.nodes) > 1,
+        reports="ranks",
+        ranks=ranks(spec, members),
+        rank_env=place(spec, topology),
+        each_rank=tuple(
+            EnvVar(name, f"${theirs}", "each rank's own, from mpirun", default=True) for name, theirs in each.items()
+        ),
+    )
+
+
+def _rank_script(
+    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str]
+) -> File:
+    """What the daemon starts for each rank, on whichever node it runs."""
+    words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
+    words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
+    words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
+    context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}
+    return file("rank.sh", {**context, "number": number})
+
+
+def agent(topology: Topology, after: str = "") -> File:
+    """What starts a daemon on another node, in the place of ssh. `after` follows the daemon's command, for a shell."""
+    return file("agent", {"run_dir": topology.run_dir, "after": after}, template="agent.sh")
+
+
+def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str = "") -> File:
+    """A file of that name, from its template or another one."""
+    origin = f"mpirun/{template or name}.j2"
+    return File(name, render(origin, context), origin, mode)
+
+
+def hostfile(spec: JobSpec, topology: Topology) -> str:
+    """The path of the user's hostfile, else of ours."""
+    return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
+
+
+def ranks(spec: JobSpec, members: Members) -> int:
+    """World size: mpi.np, else the slots that the nodes counted, summed."""
+    return spec.mpi.np or sum(report.slots for report in members.reports)

@@ -1,0 +1,119 @@
+"""Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts every rank, the others wait for their release.
+
+Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference ("mpiexec.hydra", "Hydra Environment
+Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.19.
+"""
+
+from __future__ import annotations
+
+import re
+
+from entrypoint import interfaces
+from entrypoint.errors import Problem, SpecError
+from entrypoint.launchers import _mpi
+from entrypoint.launchers._command import refuse_launcher
+from entrypoint.launchers._place import master
+from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.spec import JobSpec
+from entrypoint.values import replace
+
+ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # what else people call it
+
+_EACH_RANK = {
+    "RANK": "PMI_RANK",
+    "WORLD_SIZE": "PMI_SIZE",
+    "LOCAL_RANK": "MPI_LOCALRANKID",
+    "LOCAL_WORLD_SIZE": "MPI_LOCALNRANKS",
+}
+# Options that are settled here, and where their values come from.
+_SETTLED = {
+    **dict.fromkeys(("f", "hostfile", "machinefile", "machine", "hosts", "host"), "hosts, or mpi.hostfile"),
+    **dict.fromkeys(("n", "np"), "mpi.np, or slots"),
+    **dict.fromkeys(("ppn", "perhost"), "slots"),
+    **dict.fromkeys(("launcher", "launcher-exec", "bootstrap", "bootstrap-exec"), "nothing: nodes need no ssh"),
+    **dict.fromkeys(("genvall", "genvnone"), "nothing: each rank has its own node's environment"),
+    "localhost": "hosts",
+}
+_OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
+
+
+def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+    """mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that each node itself counted.
+
+    Raises SpecError for options that only Open MPI has, or that are settled here.
+    """
+    refuse_launcher(spec, "hydra")
+    _refuse(spec)
+    many = len(topology.nodes) > 1
+    # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own")
+    needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
+    own = interfaces.of_node(members.reports[topology.me], spec.network.interface)
+    fabric = (EnvVar("FI_TCP_IFACE", own, "network.interface", default=True),) if own else ()
+    launch = replace(launch, needs_programs=needs, rank_env=(*launch.rank_env, *fabric))
+    if not topology.is_leader:
+        return launch
+    nodes = [
+        (f"{node.host if many else 'localhost'}:{report.slots}",)
+        for node, report in zip(topology.nodes, members.reports, strict=True)
+    ]
+    hostfile = _mpi.file("hostfile", {"nodes": nodes})
+    # The daemon stays in the foreground; what starts it must not.
+    agent = (_mpi.agent(topology, " &"),) if many else ()
+    return replace(
+        launch,
+        programs=(Program(_line(spec, topology, members), _settings(topology)),),
+        files=(hostfile, *launch.files, *agent),
+        agents=many,
+    )
+
+
+def _refuse(spec: JobSpec) -> None:
+    problems = []
+    for path in _OF_OPEN_MPI:
+        if spec.value(path):
+            where, do = spec.source(path).where, "remove it, or set launcher: mpirun"
+            problems.append(Problem(where, path, "mpiexec.hydra takes no options of Open MPI's", "", do))
+    for path in ("mpi.bind_args", "mpi.extra_args"):
+        for word in (spec.value(path) or "").split():
+            option = word.lstrip("-").partition("=")[0]
+            if word.startswith("-") and option in _SETTLED:
+                what, do = f"-{option} is set by launcher hydra", f"set {_SETTLED[option]}"
+                problems.append(Problem(spec.source(path).where, path, what, f"`{word[:60]}`", do))
+    if problems:
+        raise SpecError(problems)
+
+
+def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
+    """The words that start it."""
+    more = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
+    # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
+    words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
+    return (
+        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.ranks(spec, members))),
+        # Daemons connect back to this node by the name that they know it by. A rank that fails must not end the others
+        # before the grace is over, and each has its own node's environment.
+        *("-localhost", master(topology), "-disable-auto-cleanup", "-genvnone", *more),
+        *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *words),
+    )
+
+
+def _settings(topology: Topology) -> tuple[EnvVar, ...]:
+    """How it starts daemons, in MPICH's words and in Intel's: by rsh's command line, which has no option of its own.
+
+    The command is one word: a shell, which reads the agent, since a run directory may be one that nothing is executed
+    from.
+    """
+    many, origin = len(topology.nodes) > 1, "launcher hydra"
+    shell, agent = "/bin/sh", f"{topology.run_dir}/agent"
+    how = {
+        "HYDRA_LAUNCHER": "rsh" if many else "fork",
+        "I_MPI_HYDRA_BOOTSTRAP": "rsh" if many else "fork",
+        "I_MPI_HYDRA_RMK": "user",
+        "HYDRA_RMK": "user",  # nodes are ours, also in a Slurm step
+    }
+    if many:
+        how |= {"HYDRA_LAUNCHER_EXEC": shell, "HYDRA_LAUNCHER_EXTRA_ARGS": agent}
+        how |= {"I_MPI_HYDRA_BOOTSTRAP_EXEC": shell, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent}
+        how["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))  # all from here: other nodes have no agent
+    return tuple(EnvVar(name, value, origin) for name, value in how.items())
