@@ -283,6 +283,7 @@ class Launch:
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
     completion: Literal["leader", "first-failure"] = "leader"
     awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
+    least: int | None = None  # nodes that are enough to start and to go on; others may come and go. None: all
     needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     needs_rank_table: bool = False  # starts when the platform has written it

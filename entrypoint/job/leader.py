@@ -19,7 +19,7 @@ from entrypoint.job.ranks import NO_LOGIN, RankWatch
 from entrypoint.job.rollcall import RollCall, two_leaders
 from entrypoint.job.stalls import StallWatch
 from entrypoint.job.talk import Talk
-from entrypoint.model import Facts, Members, Outcome, Plan
+from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
@@ -38,7 +38,7 @@ class Leader:
         self._peers = Peers(self._heartbeat_timeout, topology.this.host)
         self._talk = Talk(machine, self._me, self._peers)
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
-        self._roll_call = RollCall(machine, spec, topology)
+        self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
         self._ends = Ends()
         self._ranks = RankWatch(machine, spec, topology, self._ends.failures, self._talk, self._decide, self._settle)
         self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
@@ -66,6 +66,11 @@ class Leader:
         self._peers.notice_own_gap(self._machine.now)
         if self.outcome is None or type(event) not in _UNDECIDED:
             _HANDLERS[type(event)](self, event)
+
+    @property
+    def _here(self) -> set[int]:
+        """This node and those that have answered."""
+        return {self._me, *self._peers}
 
     def _host(self, node: int) -> str:
         return self._topology.nodes[node].host
@@ -111,13 +116,32 @@ class Leader:
             self._roll_call.unreached(self._host(event.node), event, self._machine.now)
 
     def _on_disagreed(self, event: events.Disagreed) -> None:
+        if self._begun:
+            self._say(f"{self._host(event.node)} cannot join: {event.what} | {event.seen} | {event.do}")
+            return
         self._roll_call.disagreed(self._host(event.node), event)
         self._look_complete()
 
     def _on_answered(self, event: events.Answered) -> None:
         self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
+        if self._begun:
+            self._take_in(event.node, event.report)
+            return
         self._roll_call.miss(self._host(event.node), "")
         self._look_complete()
+
+    def _take_in(self, node: int, report: NodeReport) -> None:
+        """A node of an elastic job comes later than the others, or comes back. One that comes too late is released."""
+        if self.outcome is not None:
+            return
+        if report.not_ready:
+            self._say(f"{self._host(node)} cannot join: {report.not_ready.reason}")
+            self._tell(node, messages.Release(**vars(report.not_ready)))
+            del self._peers[node]
+            return
+        self._ends.awaited.add(node)
+        self._say(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
+        self._tell(node, messages.Start(self.attempt))
 
     def _look_complete(self) -> None:
         call = self._roll_call
@@ -125,9 +149,10 @@ class Leader:
             self._complete()
 
     def _complete(self) -> None:
-        """All are here: see whether they can run one job together."""
+        """All are here, or enough: see whether they can run one job together."""
         self._roll_call.close()
-        answers = {self._me: self._own_report, **{node: peer.report for node, peer in self._peers.items()}}
+        assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
+        answers = assumed | {node: peer.report for node, peer in self._peers.items()} | {self._me: self._own_report}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
         here = [peer.local for peer in self._peers.values()]
         members = with_interface(members, self._me, self._spec, self._facts, here)
@@ -140,14 +165,14 @@ class Leader:
         self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
         for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
             self._say(words)
-        slots = sum(report.slots for report in members.reports)
-        nodes, seconds = len(self._topology.nodes), self._machine.now - self._opened
-        self._say(f"all {nodes} nodes are here, {slots} slots, after {seconds:.1f}s")
+        slots = sum(report.slots for report in members.reports if report.rank in self._here)
+        here, seconds = self._roll_call.who_is_here(len(self._here)), self._machine.now - self._opened
+        self._say(f"{here}, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:
         self._ranks.heard.asked = event.asked
-        awaited = range(len(self._topology.nodes)) if event.awaited is None else event.awaited
+        awaited = self._here if event.awaited is None else event.awaited
         self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
         self._begun = self._running = True
         for node in [*self._peers, self._me]:
@@ -155,6 +180,9 @@ class Leader:
         if self._draft.launch.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
         self._stalls.begin()
+        if self._draft.launch.least and self._draft.mode == "coordinated":
+            for node in {each.rank for each in self._topology.peers} - self._here:
+                self._act(actions.Call(node))
 
     # -- heartbeat
 
@@ -195,7 +223,20 @@ class Leader:
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
         if not self._talk.over:
             self._say(reason)  # say it now: the last line comes only after the grace
+        if self._can_do_without(node):
+            self._ends.awaited.discard(node)
+            del self._peers[node]
+            self._talk.forget(node=node)
+            self._stalls.lose(node)
+            self._say(f"the job goes on with {len(self._ends.awaited)} nodes")
+            self._act(actions.Call(node))  # should it come back
+            return
         self._decide(RetryError(reason).outcome)
+
+    def _can_do_without(self, node: int) -> bool:
+        """Whether enough nodes of an elastic job are left that still run."""
+        least, left = self._draft.launch.least, self._ends.awaited - {node}
+        return least is not None and self.outcome is None and self._begun and len(left) >= least
 
     # -- what members say
 
@@ -230,7 +271,8 @@ class Leader:
             else:
                 self._settle(end)
             return
-        end = on_node(end, self._host(node), self._topology.nodes if self._peers else (), self._draft.launch.awaited)
+        here = [self._topology.nodes[each] for each in sorted(self._here)] if self._peers else []
+        end = on_node(end, self._host(node), here, self._draft.launch.awaited)
         self._settle_in(self._ends.of_node(node, end, message.last), end)
 
     def _failed(self, node: int, message: messages.Failed) -> None:

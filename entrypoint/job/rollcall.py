@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events
 from entrypoint.job.analysis import named, short
@@ -16,8 +18,13 @@ _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an ol
 class RollCall:
     """What is known of the peers before all have answered. `over`: nobody is called any more."""
 
-    def __init__(self, machine: Machine, spec: JobSpec, topology: Topology) -> None:
+    def __init__(
+        self, machine: Machine, spec: JobSpec, topology: Topology, least: int | None, look: Callable[[], None]
+    ) -> None:
+        """`least`: nodes that are enough for an elastic job; `look`: asks again whether all are there."""
         self._machine, self._topology, self._limit = machine, topology, spec.timeouts.peers
+        self._least, self._join, self._look = least, spec.timeouts.join, look
+        self._goes_at: float | None = None  # when an elastic job starts with those that are there
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Disagreed] = {}
         self._refused: dict[str, float] = {}  # host -> since when
@@ -62,11 +69,29 @@ class RollCall:
         self.miss(host, "")
         self._machine.after(_HEAR_ALL, self._disagree)
 
+    def who_is_here(self, number: int) -> str:
+        """How many are, and who is not."""
+        nodes = len(self._topology.nodes)
+        return f"all {nodes} nodes are here" if number == nodes else f"{number} of {nodes} nodes are here"
+
     def is_complete(self, answered: int, peers: int) -> bool:
-        """Whether all are there. Raises ConfigError where all have answered, and some refuse."""
+        """Whether all are there; or enough for an elastic job, and the others had their time.
+
+        Raises ConfigError where all have answered, and some refuse.
+        """
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
-        return answered == peers and self.own_name
+        if answered == peers or not self.own_name:
+            return self.own_name
+        if self._least is None or 1 + answered < self._least:
+            return False
+        if self._goes_at is None:
+            self._goes_at = self._machine.now + self._join
+            self._machine.after(self._join, self._look)
+        if self._machine.now < self._goes_at:
+            return False
+        self._machine.say(f"the job starts without {self._words()}; each may join later")
+        return True
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells the other nodes."""
@@ -81,6 +106,11 @@ class RollCall:
         if not self.own_name:
             what = f"this node's own name has no address after {self._limit:.0f}s"
             raise UnavailableError(what, self._topology.this.host, "see that DNS knows it")
+        if self._goes_at is not None and self._machine.now < self._goes_at:
+            self._goes_at = self._machine.now
+            self._look()
+            if self.over:
+                return
         number = sum(bool(why) for why in self._missing.values())
         what = f"{number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"

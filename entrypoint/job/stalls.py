@@ -50,6 +50,10 @@ class StallWatch:
             self._talk.tell_all(messages.Stacks())
             self._talk.expect(messages.Shown, _SHOWN, lambda: self._shown(reason))
 
+    def lose(self, node: int) -> None:
+        """What it reported last counts no longer."""
+        self._idle.pop(node, None)
+
     def _shown(self, reason: str) -> None:
         if self._stops:
             self._decide(RetryError(f"the job stalled: {reason}").outcome)

@@ -9,7 +9,7 @@ from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
-from entrypoint.spec import JobSpec, Source, left_out
+from entrypoint.spec import DEFAULT, JobSpec, Source, left_out
 from entrypoint.values import replace
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
@@ -29,6 +29,7 @@ RESERVED = {
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
+_ELASTIC_RESTARTS = 3
 _BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
 
 
@@ -100,12 +101,19 @@ def script(
         "node_addr": name == "torchrun",
         "rdzv_backend": spec.torch.rdzv_backend,
         "rdzv_timeout": max(1, round(spec.timeouts.peers)),
-        "max_restarts": spec.torch.max_restarts,
+        "max_restarts": _restarts(spec),
+        "least": (spec.nodes or "").partition(":")[0],
         "torch_version": spec.torch.version or "",
         "extra_args": spec.value(extra),
         "reserved": {option: variable for option, (variable, _) in reserved.items()},
     }
     return File(f"{name}.sh", render(template, context), template, mode=0o755 if by_hand else 0o700)
+
+
+def _restarts(spec: JobSpec) -> int:
+    """torchrun's restarts; some for an elastic job, whose other processes fail when a node is lost."""
+    unsaid = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
+    return _ELASTIC_RESTARTS if unsaid else spec.torch.max_restarts
 
 
 def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:

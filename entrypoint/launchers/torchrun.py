@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _torch
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.values import replace
 
 ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # what else people call it
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """torchrun.sh on every node, with the command's words as its arguments."""
-    origins = topology.origins
+    """torchrun.sh on every node, with the command's words as its arguments.
+
+    Raises SpecError when `nodes` asks for what the hosts, or the rendezvous, cannot give.
+    """
+    origins, least = topology.origins, _least(spec, topology)
     name = origins.get("name", DEFAULT)
     own = (
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
         *_torch.unless_in_env(spec, "torch.rdzv_backend", "torch.max_restarts"),
     )
+    if least is not None:
+        own += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)
     if len(topology.nodes) > 1:
         own += (EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),)
-    return _torch.launch(spec, topology, "torchrun", own)
+    launch = _torch.launch(spec, topology, "torchrun", own)
+    if least is None:
+        return launch
+    # A node that is lost never comes to the barrier that the others wait at: they wait as long as torch does by itself.
+    return replace(launch, least=least, coordinated_env=())
+
+
+def _least(spec: JobSpec, topology: Topology) -> int | None:
+    """The nodes that are enough for an elastic job."""
+    if spec.nodes is None:
+        return None
+    least, most = map(int, spec.nodes.split(":"))
+    where, count = spec.source("nodes").where, len(topology.nodes)
+    if most != count:
+        seen = f"{most}, with {count} host{'s' * (count > 1)} ({topology.origins.get('hosts', '')})"
+        do = f"write {min(least, count)}:{count}, or name all hosts"
+        raise SpecError([Problem(where, "nodes", "the most nodes of an elastic job are its hosts", seen, do)])
+    if least > most:
+        what = "the least is more than the most"
+        raise SpecError([Problem(where, "nodes", what, spec.nodes, f"write {most}:{least}")])
+    if spec.torch.rdzv_backend == "static":
+        what, do = "a static rendezvous has a fixed number of nodes", "set torch.rdzv_backend: c10d, or remove nodes"
+        raise SpecError([Problem(where, "nodes", what, spec.nodes, do)])
+    return least
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:

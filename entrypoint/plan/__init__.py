@@ -54,6 +54,9 @@ def settle(
             "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
+    if spec.nodes and launch.least is None:
+        what, do = "only torchrun has elastic jobs", "set launcher: torchrun, or remove nodes"
+        raise ConfigError(f"{what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
     asked = spec.env if leader_env is None else leader_env
     given = {*facts.env, *facts.mpi_params, *asked}
     mode, no_roll_call = _mode(spec, facts, topology, launch)
@@ -146,6 +149,9 @@ def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members
         elif len(own.interfaces) > 1 and not asked and not spec.mpi.interface:
             over = f"the one that it comes over, of {', '.join(own.interfaces)}; or set network.interface"
             words.append(f"network interface: from the roll call, {over}")
+    if mode == "coordinated" and launch.least is not None:
+        wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.least} of these are there"
+        words.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")
     if launch.needs_rank_table and not members.cards:
         words.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
     if mode == "coordinated":

@@ -26,6 +26,7 @@ from entrypoint.values import dataclass, field
 Port = Annotated[int, Rule(ge=1, le=65535)]
 Count = Annotated[int, Rule(ge=0)]
 Path = Annotated[str, PATH]
+_NODES = r"^[1-9]\d{0,4}:[1-9]\d{0,4}$"
 _TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 
 
@@ -233,12 +234,14 @@ class TimeoutSpec:
     """How long, in seconds, we wait for what.
 
     peers: Seconds until every peer must have answered the roll call.
+    join: Seconds that the roll call waits for the other nodes once as many are there as `nodes` asks for at least.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost. Its old name, `lease`, works in this release only.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
     """
 
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
+    join: Annotated[float, Rule(ge=0)] = 30.0
     launch: Annotated[float, Rule(gt=0)] = 120.0
     heartbeat: Annotated[float, Rule(ge=1), Renamed("lease")] = 15.0
     grace: Annotated[float, Rule(ge=0)] = 30.0
@@ -257,6 +260,9 @@ class JobSpec:
     device: What the ranks compute on; recognised by its files in /dev where not given.
     hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name,
       `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` where a node has other slots than the rest.
+    nodes:
+      The least and the most nodes of an elastic job under torchrun, such as `2:4`; `hosts` names the most. It starts
+      with the least, goes on while as many are left, and takes in those that come later.
     node_rank: Index of this node in `hosts`; found by this container's host name where not given.
     slots: Processes (ranks) on each node, but for those whose entry in `hosts` has its own; the number of accelerators,
       or 1, where not given.
@@ -280,6 +286,7 @@ class JobSpec:
     platform: Annotated[str | None, adapter("platforms"), "--platform"] = None
     device: Annotated[str | None, adapter("devices"), "--device"] = None
     hosts: Annotated[tuple[str, ...], "--hosts"] = ()
+    nodes: Annotated[str | None, Rule("least and most number, such as 2:4", pattern=_NODES, as_written=True)] = None
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
     secret_file: Annotated[Path | None, "--secret-file"] = None

@@ -41,6 +41,7 @@ class Rule:
     adapters: str = ""  # the kind of adapter that it names
     check: Callable[[str], Wrong | None] | None = None
     is_path: bool = False
+    as_written: bool = False  # a text that YAML may take for something else, such as `2:4` for a base-60 number
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def _value(field: FieldInfo, item: Item, report: Report) -> Any:
     raw, path = item.value, field.path
     if raw is Odd.REPORTED:
         return None
+    if field.rule.as_written and item.written:
+        return item.written
     if field.kind == "text":
         return _text(item, path, report, field.needs)
     if field.kind == "list" and isinstance(raw, list):
