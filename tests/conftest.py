@@ -37,6 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--launcher-python", default="", help="a Python with JAX and others, of scripts/dev/launcher-python"
     )
+    parser.addoption(
+        "--with", action="append", default=[], help="NAME=PYTHON, as scripts/dev/python-with NAME prints it"
+    )
 
 
 def pytest_configure() -> None:
@@ -129,6 +132,13 @@ def launcher_python(pytestconfig: pytest.Config) -> str:
     """A Python with JAX, Accelerate, DeepSpeed and Lightning in it."""
     python: str = pytestconfig.getoption("--launcher-python")
     return python or pytest.skip("--launcher-python names no Python with JAX, Accelerate, DeepSpeed and Lightning")
+
+
+@pytest.fixture
+def python_with(pytestconfig: pytest.Config) -> Callable[[str], str]:
+    """The path of a Python that has what this name means."""
+    given = dict(word.partition("=")[::2] for word in pytestconfig.getoption("--with"))
+    return lambda name: given.get(name) or pytest.skip(f"--with names no Python with {name}")
 
 
 # ---------------------------------------------------------------------------------------------------------------

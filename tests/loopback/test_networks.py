@@ -1,15 +1,15 @@
 """Nodes with several network interfaces: the job takes the one that was asked for, else the roll call's.
 
-Each node has a network namespace of its own. eth1 leads to the other node; eth0 comes first, seems to lead there
-as well, and swallows what is sent to it. ib0 leads there too, and no host name means it. With IPv6 there is no IPv4.
+Each node has a network namespace of its own (conftest.py). eth1 leads to the other node; eth0 comes first, seems to
+lead there as well, and swallows what is sent to it. ib0 leads there too, and no host name means it. With IPv6 there is
+no IPv4.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,44 +40,6 @@ sent = [line.replace(":", " ").split() for line in open("/proc/net/dev").readlin
 busy = [words[0] for words in sent if int(words[9]) > 1000000 and words[0] != "lo"]
 os.write(1, f"busy {busy}\\n".encode())
 """
-
-
-def ip(words: str, check: bool = True) -> bool:
-    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
-    assert not check or done.returncode == 0, f"ip {words}: {done.stderr}"
-    return done.returncode == 0
-
-
-@pytest.fixture
-def spaces() -> Iterator[Callable[..., list[str]]]:
-    """Two namespaces that reach each other over eth1, or by another name in the second; so many have eth0, too."""
-    made = [f"ep{os.getpid()}-{number}" for number in range(3)]
-    if not ip(f"netns add {made[2]}", check=False):
-        pytest.skip("may not make network namespaces here")
-
-    def make(second: int, name_there: str = "eth1", third: str = "", ipv6: bool = False) -> list[str]:
-        a, b, nowhere = made
-        for number, name in enumerate((a, b)):
-            ip(f"netns add {name}")
-            ip(f"-n {name} link set lo up")
-            if number < second:
-                ip(f"-n {name} link add eth0 type veth peer name x{number} netns {nowhere}")
-                ip(f"-n {nowhere} link set x{number} up")
-                ip(f"-n {name} address add 10.78.0.{number + 1}/24 dev eth0")
-                ip(f"-n {name} link set eth0 up")
-                ip(f"-n {name} neigh add 10.78.0.{2 - number} lladdr 02:00:00:00:00:99 dev eth0")
-        lead = [("eth1", name_there, "10.77.0.{}/24"), *([("ib0", third, "10.79.0.{}/24")] if third else [])]
-        for here, there, addresses in lead:
-            ip(f"-n {a} link add {here} type veth peer name {there} netns {b}")
-            for number, (name, link) in enumerate(((a, here), (b, there))):
-                address = f"fd77::{number + 1}/64" if ipv6 else addresses.format(number + 1)
-                ip(f"-n {name} address add {address} dev {link}{' nodad' * ipv6}")
-                ip(f"-n {name} link set {link} up")
-        return [a, b]
-
-    yield make
-    for name in made:
-        ip(f"netns delete {name}", check=False)
 
 
 def start(
@@ -178,7 +140,7 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
     (folder / "10-up").write_text(f"#!/bin/sh\n{hook}\n")
     (folder / "10-up").chmod(0o755)
     for place in places:
-        ip(f"-n {place} link set ib0 down")
+        subprocess.run(["ip", "-n", place, "link", "set", "ib0", "down"], check=True)
     start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
     if hook == "true":  # the control
         assert job.ends(30) == {0: 78, 1: 78}, job.both()

@@ -1,0 +1,106 @@
+"""MPICH and Intel MPI on nodes of this machine: their real mpiexec.hydra, over the roll call's sessions.
+
+Debian's MPICH where its package is installed; others, and Intel's, where --with names a Python with their wheels.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, until
+from tests.containers import TREE
+from tests.rows import agrees, expected, places
+
+pytestmark = pytest.mark.engine
+Make = Callable[..., Cluster]
+STAYS = "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
+
+
+@pytest.fixture(params=["debian", "mpich", "impi"])
+def path(request: pytest.FixtureRequest) -> str:
+    """PATH with one mpiexec.hydra first."""
+    if request.param != "debian":
+        return f"{Path(request.getfixturevalue('python_with')(request.param)).parent}:/usr/bin:/bin"
+    if not shutil.which("mpiexec.hydra", path="/usr/bin"):
+        pytest.skip("not on this machine: Debian's package mpich")
+    return "/usr/bin:/bin"
+
+
+def start(job: Cluster, path: str, *command: str, **more: str) -> None:
+    for rank in reversed(range(job.nodes)):
+        env = {"PATH": path, "DEMO_NODE": f"node-{rank}", "OWN": f"it's node {rank}", "OMP_NUM_THREADS": "1", **more}
+        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "hydra", "--", *command)
+        job.start(rank, argv=argv, env=env)
+
+
+def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: Make, path: str) -> None:
+    job = cluster(3)
+    words = "$RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $NODE_RANK: $OWN, $*"
+    start(job, path, "sh", "-c", f'echo "{words}"', "sh", "a  b", ":", "$HOME")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert sorted(job.out(0).splitlines()) == [
+        f"{rank} of 6, local {rank % 2} of 2, node {rank // 2}: it's node {rank // 2}, a  b : $HOME" for rank in range(6)
+    ]
+    assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
+    assert job.survivors() == []
+
+
+def test_the_example_trains_as_one_process_would(cluster: Make, path: str) -> None:
+    python = Path(path.partition(":")[0]) / "python"
+    if not python.exists():
+        pytest.skip("Debian's MPICH is tried with mpi4py in the image")
+    job = cluster(2)
+    # Both nodes are this one machine, and its shared memory would be taken for the network.
+    start(job, path, str(python), str(TREE / "examples/hydra/train.py"))
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert places(job.out(0)) == expected(["node-0", "node-1"])
+    agrees(job.out(0), "1e-10")
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, rank: int) -> None:
+    job = cluster(2)
+    start(job, path, "sh", "-c", f'if [ "$PMI_RANK" = {rank} ]; then sleep 0.5; echo out; exit 7; fi; {STAYS}')
+    assert job.ends() == {0: 7, 1: 7}, job.both()
+    assert f"rank {rank} on node-{rank // 2} exited with 7" in job.err(1), job.both()
+    told = sorted(re.findall(r"rank (\d) told", job.out(0)))
+    assert told == [str(each) for each in range(4) if each != rank], job.both()
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str, node: int) -> None:
+    job = cluster(2)
+    start(job, path, "sh", "-c", STAYS)
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
+    job.signal(node, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert sorted(re.findall(r"rank (\d) told", job.out(0))) == ["0", "1", "2", "3"], job.both()
+    assert job.survivors() == []
+
+
+def test_a_daemon_that_is_killed_is_named_with_its_node(cluster: Make, path: str) -> None:
+    job = cluster(2)
+    kills = 'if [ "$PMI_RANK" = 3 ]; then sleep 1; kill -9 $(ps -o ppid= -p $PPID); fi; exec sleep 60'
+    start(job, path, "sh", "-c", kills, ENTRYPOINT_TIMEOUTS_GRACE="2")
+    ends = job.ends(60)
+    assert ends == {0: 75, 1: 75}, job.both()
+    assert re.search(r"mpirun's daemon hydra_\w+ on node-1", job.err(0)), job.both()
+    assert job.survivors() == []
+
+
+def test_a_node_that_is_lost_ends_the_job(cluster: Make, path: str) -> None:
+    job = cluster(2)
+    start(job, path, "sh", "-c", STAYS, ENTRYPOINT_TIMEOUTS_GRACE="2")
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
+    job.signal(1, signal.SIGKILL)
+    assert job.ends() == {0: 75, 1: -9}, job.both()
+    assert "node-1 is lost" in job.err(0)
+    until(lambda: job.survivors() == [], 10, "nothing is left")

@@ -1,0 +1,125 @@
+"""Ray itself on two nodes of this machine, each in a network namespace: the real ray start, the real examples.
+
+What ray_node.py makes of Ray's ends is in tests/process/test_ray_node.py, with a Ray of our own.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, until
+from tests.containers import TREE
+from tests.rows import agrees
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(300)]
+EXAMPLES = TREE / "examples/ray"
+Make = Callable[..., Cluster]
+SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
+# A client of its own, as a stranger would start it.
+STRANGER = """
+import os, sys, ray
+ray.init("10.77.0.1:6379", logging_level="ERROR", log_to_driver=False)
+print("in", ray.cluster_resources()["CPU"])
+"""
+
+
+class Job:
+    """Two nodes of two cores each."""
+
+    def __init__(self, made: Cluster, spaces: list[str], python: str) -> None:
+        self.cluster, self.spaces, self.python = made, spaces, python
+
+    def start(self, *program: str, **more: str) -> None:
+        for rank in (1, 0):
+            env = {
+                "ENTRYPOINT_HOSTS": "node-0=10.77.0.1,node-1=10.77.0.2",
+                "ENTRYPOINT_TIMEOUTS_PEERS": "120",
+                "PATH": f"{Path(self.python).parent}:/usr/sbin:/usr/bin:/bin",
+                "RAY_TMPDIR": str(self.cluster.folder),
+                "DEMO_NODE": f"node-{rank}",
+                "OMP_NUM_THREADS": "1",
+                **more,
+            }
+            words = ("run", "--launcher", "ray", "--", "python", *program)
+            argv = ("ip", "netns", "exec", self.spaces[rank], sys.executable, "-m", "entrypoint", *words)
+            self.cluster.start(rank, argv=argv, env=env)
+
+    def inside(self, rank: int, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """A command in a node's network, as somebody without the job's files would start it."""
+        argv = ("ip", "netns", "exec", self.spaces[rank], *words)
+        env = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(self.cluster.folder), **env}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture
+def job(cluster: Make, spaces: Callable[..., list[str]], python_with: Callable[[str], str]) -> Job:
+    python = python_with("ray")
+    return Job(cluster(2), spaces(1), python)
+
+
+def test_actors_run_on_both_nodes_and_all_end_with_the_program(job: Job) -> None:
+    job.start(str(EXAMPLES / "actors.py"))
+    assert job.cluster.ends(120) == {0: 0, 1: 0}, job.cluster.both()
+    out = job.cluster.out(0)
+    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == ["node-0", "node-0", "node-1", "node-1"]
+    agrees(out, "1e-10")
+    assert job.cluster.out(1) == ""
+    assert job.cluster.survivors() == []
+
+
+def test_ray_train(job: Job) -> None:
+    job.start(str(EXAMPLES / "train.py"))
+    assert job.cluster.ends(200) == {0: 0, 1: 0}, job.cluster.both()
+    agrees(job.cluster.out(0), "1e-10")
+
+
+def test_the_program_s_status_is_everybody_s(job: Job) -> None:
+    job.start(str(EXAMPLES / "actors.py"), "--fail", "7")
+    assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
+    assert "ray exited with 7 on node-0; exit 7" in job.cluster.err(1), job.cluster.both()
+    assert job.cluster.survivors() == []
+
+
+def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> None:
+    job.start(str(EXAMPLES / "actors.py"), "--stay")
+    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    served = job.inside(0, "ss", "-Hltn").stdout
+    ports = {int(port) for port in re.findall(r":(\d+) ", served)}
+    assert SERVED <= ports, served
+    assert 8265 not in ports, served
+    assert "127.0.0.1:8265" not in served, served
+    job.cluster.signal(1, signal.SIGTERM)
+    assert job.cluster.ends(60) == {0: 143, 1: 143}, job.cluster.both()
+    assert sorted(re.findall(r"rank (\d) saved on", job.cluster.out(0))) == ["0", "1", "2", "3"], job.cluster.both()
+    assert job.cluster.survivors() == []
+
+
+def test_a_lost_node_ends_the_job(job: Job) -> None:
+    job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
+    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    job.cluster.signal(1, signal.SIGKILL)
+    assert job.cluster.ends(60) == {0: 75, 1: -9}, job.cluster.both()
+    assert "node-1 is lost" in job.cluster.err(0), job.cluster.both()
+    until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
+
+
+def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
+    job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
+    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    token = str(job.cluster.run_dir(1) / "token")
+    refused = job.inside(1, job.python, "-c", STRANGER)
+    assert refused.returncode != 0, refused.stdout
+    assert "in " not in refused.stdout
+    wrong = job.inside(1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
+    assert wrong.returncode != 0, wrong.stdout
+    right = job.inside(1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)  # the control
+    assert right.stdout == "in 4.0\n", right.stderr
+    job.cluster.signal(0, signal.SIGTERM)
+    job.cluster.ends(60)

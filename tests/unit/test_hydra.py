@@ -1,0 +1,70 @@
+"""The launcher hydra: the line of mpiexec.hydra, and what it refuses by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint import registry, spec
+from entrypoint.errors import SpecError
+from entrypoint.launchers import hydra
+from entrypoint.model import Facts, Launch
+from entrypoint.plan import assume_members, topology
+
+FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
+LAST = ("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank")
+
+
+def launch(text: str, hosts: str = "[a, b]") -> Launch:
+    job = spec.load(f"hosts: {hosts}\nslots: 2\nrun_dir: /run/x\n{text}", "job.yaml", {}, {})
+    site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
+    device = registry.choose("devices", None, FACTS, "cpu").device(FACTS)
+    there = topology.build(job, FACTS, site, device)
+    return hydra.plan(job, there, assume_members(there, FACTS))
+
+
+def test_the_line() -> None:
+    (program,) = launch('command: [prog, ":", "a:b", "\\\\:"]').programs
+    assert program.argv == (
+        *("mpiexec.hydra", "-machinefile", "/run/x/hostfile", "-n", "4", "-localhost", "a"),
+        *("-disable-auto-cleanup", "-genvnone", *LAST, "prog", "\\:", "a:b", "\\\\:"),
+    )
+    told = {var.name: var.value for var in program.env}
+    assert told["HYDRA_LAUNCHER"] == told["I_MPI_HYDRA_BOOTSTRAP"] == "rsh"
+    assert told["HYDRA_LAUNCHER_EXTRA_ARGS"] == told["I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"] == "/run/x/agent"
+
+
+def test_options_of_the_user_s_own() -> None:
+    (program,) = launch('command: [prog]\nmpi: {np: 3, bind_args: "-bind-to core", extra_args: "-prepend-rank"}').programs
+    assert program.argv[3:5] == ("-n", "3")
+    assert program.argv[9:12] == ("-bind-to", "core", "-prepend-rank")
+
+
+def test_one_node_needs_no_agent() -> None:
+    made = launch("command: [prog]", hosts="[a]")
+    assert [file.name for file in made.files] == ["hostfile", "rank.sh"]
+    assert made.files[0].text.splitlines()[-1] == "localhost:2"
+    assert {"HYDRA_LAUNCHER": "fork"}.items() <= {var.name: var.value for var in made.programs[0].env}.items()
+    assert not made.needs_roll_call
+
+
+@pytest.mark.parametrize(
+    ("field", "words", "names", "do"),
+    [
+        ("extra_args", "-machinefile x", "-machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
+        ("extra_args", "-prepend-rank --launcher=ssh", "-launcher is set by launcher hydra", "set nothing"),
+        ("bind_args", "-np 4", "-np is set by launcher hydra", "set mpi.np, or slots"),
+        ("mca_args", "-mca pml ob1", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("x_args", "-x A", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+    ],
+)
+def test_what_it_refuses_by_name(field: str, words: str, names: str, do: str) -> None:
+    with pytest.raises(SpecError) as error:
+        launch(f'command: [prog]\nmpi: {{{field}: "{words}"}}')
+    assert f"mpi.{field}: {names}" in str(error.value)
+    assert do in str(error.value)
+
+
+@pytest.mark.parametrize("command", ["mpiexec.hydra", "/usr/bin/mpiexec.mpich"])
+def test_a_launcher_is_no_program(command: str) -> None:
+    with pytest.raises(SpecError, match="the command is a launcher itself"):
+        launch(f"command: [{command}, -n, '2', prog]")
