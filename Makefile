@@ -32,6 +32,10 @@ smoke:  ## 3 containers of the real image train with Horovod and torch, and end 
 test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's too (6 GB): version, containers, seconds, result
 	@scripts/test-engines
 
+.PHONY: test-launchers
+test-launchers:  ## every launcher of tests/rows.py in real containers: trains, a process fails, SIGTERM; then the real ones on this machine
+	@scripts/test-launchers
+
 .PHONY: test-arm64
 test-arm64:  ## the Ascend image for arm64, built and booted in two containers, emulated (some minutes)
 	@scripts/build-image ascend arm64 && scripts/test tests/arm64 --durations=0

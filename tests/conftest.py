@@ -53,7 +53,9 @@ def pytest_configure() -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what only the whole tables have as slow, and skip what this machine has no programs or images for."""
     folder, row, fault = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), item.get_closest_marker("fault")
-    if row or folder == "engines":
+    if row and row.table == "launchers":
+        item.add_marker("launcher")
+    elif row or folder == "engines":
         item.add_marker("engine")
     if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))) or folder == "sbatch":
         item.add_marker("slow")

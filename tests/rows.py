@@ -1,4 +1,4 @@
-"""The engines that must boot: a row for each way to start one, with the test that does it in real containers."""
+"""The engines and launchers that must boot: a row for each way to start one, with its test in real containers."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Row:
     package: str  # whose version counts: a package of the image's Python, "mpi" or "python"
     test: str
     often: bool = True  # in `make test` too, and not only in `make test-engines`
+    table: str = "engines"  # or "launchers"
 
 
 def _row(
@@ -90,7 +91,56 @@ ROWS = (
 )  # fmt: skip
 
 
-ROW_OF = {row.test: row for row in ROWS}
+# ---------------------------------------------------------------------------------------------------------------
+# Launchers: the table of `make test-launchers`
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example that tests/engines/test_launchers.py runs in each way that it has.
+
+    It prints `rank N of M on HOST, ...` from every process, and compares itself with one process as `agrees` reads it.
+    With `--fail S` a process ends with S half way; with `--stay` each says `rank N is up`, and at SIGTERM `rank N told`.
+    """
+
+    engine: str
+    launcher: str
+    spec: str  # below examples/
+    image: str
+    package: str  # as in Row
+    program: tuple[str, ...] = ("train.py",)  # the command's first words
+    tolerance: str = "1e-10"
+    nodes: int = 2
+    slots: int = 2
+    ways: str = "trains fails stops"
+
+    @property
+    def hosts(self) -> list[str]:
+        return [f"worker-{rank}" for rank in range(self.nodes)]
+
+
+RAY, MPICH = "entrypoint-ray:dev", "entrypoint-hydra:dev"
+EXAMPLES = {
+    "ray-actors": Example("Ray, actors", "ray", "ray/job.yaml", RAY, "ray", ("python", "actors.py")),
+    "ray-train": Example("Ray Train", "ray", "ray/train.yaml", RAY, "ray", ("python", "train.py"), ways="trains"),
+    "hydra": Example("MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, "mpich", ("python", "train.py")),
+    "elastic": Example(
+        "PyTorch DDP, elastic", "torchrun", "pytorch-elastic/job.yaml", GPU, "torch", nodes=3, ways="trains fails stops loses"
+    ),
+}
+_WAYS = {
+    "trains": ("trains", "test_it_trains_as_one_process_would"),
+    "fails": ("a process fails", "test_a_failing_process_is_everybody_s_status"),
+    "stops": ("SIGTERM", "test_sigterm_reaches_every_process"),
+    "loses": ("a node is killed", "test_the_others_go_on"),
+}
+LAUNCHERS = tuple(
+    Row(each.engine, each.launcher, _WAYS[way][0], f"{each.nodes} x {each.slots}", each.image, each.package,
+        f"tests/engines/test_launchers.py::{_WAYS[way][1]}[{name}]", False, "launchers")
+    for name, each in EXAMPLES.items() for way in each.ways.split()
+)  # fmt: skip
+
+ROW_OF = {row.test: row for row in (*ROWS, *LAUNCHERS)}
 
 
 @functools.cache
@@ -99,6 +149,9 @@ def version(image: str, package: str, launcher: str) -> str:
     if package == "mpi":
         said = docker("run", "--rm", "--entrypoint", "mpirun", image, "--version")
         return "Open MPI " + (re.search(r"\d+\.\d+\.\d+", said) or ["?"])[0]
+    if package == "mpich":
+        said = docker("run", "--rm", "--entrypoint", "mpiexec.hydra", image, "--version")
+        return "MPICH " + (re.search(r"Version: +(\S+)", said) or ["", "?"])[1]
     if package == "python":
         said = docker("run", "--rm", "--entrypoint", "python", image, "--version")
         return f"{said.strip()}, cards simulated"

@@ -42,7 +42,7 @@ class Worker:
 
     def save(self) -> str:
         """What a stopped job has it do."""
-        return f"rank {self.rank} saved on {HOST}"
+        return f"rank {self.rank} told, on {HOST}"
 
     def fail(self, status: int) -> None:
         """End this process at once."""
@@ -78,7 +78,8 @@ def main() -> int:
     if args.stay:
         told: list[int] = []
         signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))  # in the place of Ray's own
-        print("up", flush=True)
+        for rank in range(size):
+            print(f"rank {rank} is up", flush=True)
         while not told:
             time.sleep(0.1)
         for line in ray.get([worker.save.remote() for worker in workers]):

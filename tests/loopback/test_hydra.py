@@ -18,7 +18,7 @@ from tests.cluster import Cluster, until
 from tests.containers import TREE
 from tests.rows import agrees, expected, places
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.launcher
 Make = Callable[..., Cluster]
 STAYS = "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
 

@@ -18,7 +18,7 @@ from tests.cluster import Cluster, until
 from tests.containers import TREE
 from tests.rows import agrees
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.launcher, pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLES = TREE / "examples/ray"
 Make = Callable[..., Cluster]
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
@@ -45,6 +45,7 @@ class Job:
                 "RAY_TMPDIR": str(self.cluster.folder),
                 "DEMO_NODE": f"node-{rank}",
                 "OMP_NUM_THREADS": "1",
+                "RAY_DEDUP_LOGS": "0",
                 **more,
             }
             words = ("run", "--launcher", "ray", "--", "python", *program)
@@ -89,7 +90,7 @@ def test_the_program_s_status_is_everybody_s(job: Job) -> None:
 
 def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay")
-    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
     served = job.inside(0, "ss", "-Hltn").stdout
     ports = {int(port) for port in re.findall(r":(\d+) ", served)}
     assert SERVED <= ports, served
@@ -97,13 +98,13 @@ def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> 
     assert "127.0.0.1:8265" not in served, served
     job.cluster.signal(1, signal.SIGTERM)
     assert job.cluster.ends(60) == {0: 143, 1: 143}, job.cluster.both()
-    assert sorted(re.findall(r"rank (\d) saved on", job.cluster.out(0))) == ["0", "1", "2", "3"], job.cluster.both()
+    assert sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0))) == ["0", "1", "2", "3"], job.cluster.both()
     assert job.cluster.survivors() == []
 
 
 def test_a_lost_node_ends_the_job(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
-    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
     job.cluster.signal(1, signal.SIGKILL)
     assert job.cluster.ends(60) == {0: 75, 1: -9}, job.cluster.both()
     assert "node-1 is lost" in job.cluster.err(0), job.cluster.both()
@@ -112,7 +113,7 @@ def test_a_lost_node_ends_the_job(job: Job) -> None:
 
 def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
-    until(lambda: "up" in job.cluster.out(0).split(), 120, "the program is up")
+    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
     token = str(job.cluster.run_dir(1) / "token")
     refused = job.inside(1, job.python, "-c", STRANGER)
     assert refused.returncode != 0, refused.stdout

@@ -1,4 +1,4 @@
-"""`--table NAME`: what was tried, one line each, at the end of a run: deploy, engines, faults, image, network,
+"""`--table NAME`: what was tried, a line each, at the end of a run: deploy, engines, launchers, faults, image, network,
 platforms, security or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
@@ -86,9 +86,9 @@ class Table:
     foot: str = ""
 
 
-def _engine(item: pytest.Item) -> Found:
+def _engine(table: str, item: pytest.Item) -> Found:
     row = rows.ROW_OF.get(item.nodeid)
-    return (row.test, (row.test,)) if row else None
+    return (row.test, (row.test,)) if row and row.table == table else None
 
 
 def _engine_cells(line: Line) -> tuple[str, ...]:
@@ -190,6 +190,17 @@ def _point_cells(line: Line) -> tuple[str, ...]:
     return line.says[0] + cases, *line.says[1:], f"{line.whole:.1f} s", line.result
 
 
+def _engines(table: str, given: str) -> Table:
+    return Table(
+        table,
+        functools.partial(_engine, table),
+        _engine_cells,
+        ("engine", "launcher", "version", given, "containers", "seconds", "result"),
+        known={test: (test,) for test, row in rows.ROW_OF.items() if row.table == table},
+        foot="{good} of {all} rows hold",
+    )
+
+
 TABLES = {
     "deploy": Table(
         "deploy",
@@ -199,14 +210,8 @@ TABLES = {
         order=lambda line: line.says,
         foot="{good} of {all} lines hold, of {rows} targets",
     ),
-    "engines": Table(
-        "engines",
-        _engine,
-        _engine_cells,
-        ("engine", "launcher", "version", "given", "containers", "seconds", "result"),
-        known={test: (test,) for test in rows.ROW_OF},
-        foot="{good} of {all} rows hold",
-    ),
+    "engines": _engines("engines", "given"),
+    "launchers": _engines("launchers", "what"),
     "faults": Table(
         "faults",
         _fault,

@@ -19,7 +19,7 @@ COMMAND = 'PATH=/bin:$PATH ; orted -mca ess "env" -mca orte_hnp_uri "1.0;tcp://1
 async def agents(folder: Path) -> AsyncIterator[tuple[Agents, asyncio.Queue[tuple[int, str]]]]:
     run_dir = RunDir(str(folder))
     asked: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
-    run_dir.write("agent", render("mpirun/agent.sh.j2", {"run_dir": str(folder)}), 0o700)
+    run_dir.write("agent", render("mpirun/agent.sh.j2", {"run_dir": str(folder), "after": ""}), 0o700)
     listening = Agents(run_dir, {"node-0": 0, "node-1": 1}, lambda rank, command: asked.put_nowait((rank, command)))
     try:
         yield listening, asked

@@ -146,9 +146,17 @@ def test_name_and_use_cannot_run_into_each_other() -> None:
 def test_a_worker_has_nothing_to_log_in_with() -> None:
     worker = make(1)
     assert worker.known_hosts == ""
-    assert set(worker.files()) == {"host_key", "authorized_keys"}
+    assert set(worker.files()) == {"host_key", "authorized_keys", "token"}
     assert worker.files()["host_key"] == worker.host_private
     assert worker.files()["authorized_keys"] == f"restrict {worker.client_public}\n"
+
+
+def test_every_node_of_a_job_has_its_token_and_no_other_job_has() -> None:
+    tokens = {make().token, make(1).token}
+    assert len(tokens) == 1
+    assert re.fullmatch("[0-9a-f]{64}", *tokens)
+    for other in (make(job="job-2"), make(secret=SECRET + "0")):
+        assert other.token not in tokens
 
 
 def test_files_of_the_leader() -> None:
@@ -156,6 +164,7 @@ def test_files_of_the_leader() -> None:
     assert leader.files() == {
         "host_key": leader.host_private,
         "authorized_keys": f"restrict {leader.client_public}\n",
+        "token": leader.token,
         "client_key": leader.client_private,
         "known_hosts": leader.known_hosts,
     }

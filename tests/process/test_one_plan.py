@@ -59,8 +59,8 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
     run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
-    without = "required" if launcher == "mpirun" else "none"
-    assert planned.roll_call == ("none" if nodes == 1 else "optional" if given and launcher != "mpirun" else without)
+    needs = launcher in ("hydra", "mpirun", "ray")
+    assert planned.roll_call == ("none" if nodes == 1 else "required" if needs else "optional" if given else "none")
     assert ("host_key" in {file.name for file in planned.files}) == (planned.roll_call != "none")
     names_secret = [outcome for outcome in refused if "no secret and no key files" in outcome.reason]
     assert [outcome.status for outcome in names_secret] == [78] * (planned.roll_call == "required" and not given)

@@ -56,7 +56,7 @@ class Node:
 
     def __init__(self, bench: Bench, argv: tuple[str, ...], env: dict[str, str], first: bool) -> None:
         self.bench, self.first = bench, first
-        for name in ("bash", "python", "prog"):
+        for name in ("bash", "python", "mpiexec.hydra", "hydra_pmi_proxy", "prog"):
             path = bench.folder / "bin" / name
             path.write_text(f"#!{sys.executable} -IS\n{RECORDER}")
             path.chmod(0o755)
@@ -122,7 +122,7 @@ def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, secret
     called = nodes == 2 and secret
     if called and (not SSHD or (first and "--map-root-user" in (FIRST or ()))):
         pytest.skip("no sshd that could work here")
-    if nodes == 2 and not secret and launcher == "mpirun":
+    if nodes == 2 and not secret and launcher in ("hydra", "mpirun", "ray"):
         pytest.skip("refused, in tests/process/test_one_plan.py")
     env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if secret else {})}
     env |= {"ENTRYPOINT_SSH_PORT": str(port)}

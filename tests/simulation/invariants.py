@@ -70,7 +70,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
     usual = schedule.not_ready is None and schedule.other_version is None
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5
-    if not plain or len(schedule.faults) > 1 or not world.containers[0].outcomes:
+    if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     ended, status, reason = _final(world, 0)
     if not schedule.faults:

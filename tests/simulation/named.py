@@ -1,4 +1,4 @@
-"""What outside testing found in coordination, each as a schedule: row of issue 10, and how each node is to end.
+"""Schedules whose end is known: what outside testing found (row of issue 10), and what an elastic job does.
 
 A job of these begins at about 0.7 s, and its programs end at about 10.9 s.
 """
@@ -25,6 +25,10 @@ class Named:
 def _job(nodes: int, *faults: Fault, **how: Any) -> Schedule:
     return Schedule(nodes=nodes, starts=how.pop("starts", (0.0,) * nodes), save=how.pop("save", (0.0,) * nodes),
                     faults=faults, **how)  # fmt: skip
+
+
+def _elastic(*faults: Fault, **how: Any) -> Schedule:
+    return _job(3, *faults, launcher="torchrun", least=2, **how)
 
 
 NAMED = {
@@ -71,5 +75,15 @@ NAMED = {
     "15l: another leader calls a running job's node": Named(_job(2, Fault(5, "stranger", 1)), (0, 0)),
     "15m: silence shorter than the limit": Named(_job(2, Fault(5, "freeze", 1, seconds=HEARTBEAT - 0.1)), (0, 0)),
     "15n: mpirun stays when every rank has ended": Named(_job(2, mpirun="stays"), (0, 0), by=25),
+    "elastic: a node comes late": Named(_elastic(starts=(0.0, 0.0, 15.0)), (0, 0, 0), by=30),
+    "elastic: a node is killed": Named(_elastic(Fault(5, "kill", 2)), (0, 0, None), by=20),
+    "elastic: a node's machine is gone without a word": Named(_elastic(Fault(5, "vanish", 2)), (0, 0, None), by=40),
+    "elastic: a killed node comes back": Named(_elastic(Fault(5, "kill", 2, seconds=1.0)), (0, 0, 0), by=40),
+    "elastic: too few are left": Named(
+        _elastic(Fault(5, "kill", 2), Fault(6, "kill", 1)), (75, None, None), by=20, reason="node-1 is lost"
+    ),
+    "elastic: the leader is killed": Named(_elastic(Fault(5, "kill", 0)), (None, 75, 75), by=20),
+    "elastic: a program fails": Named(_elastic(Fault(5, "fail", 1, status=7)), (7, 7, 7), by=20),
+    "elastic: SIGTERM to one node": Named(_elastic(Fault(5, "stop", 2)), (143, 143, 143), by=20),
     "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-GRACE, HEARTBEAT, PEERS, LAUNCH = 10.0, 5.0, 40.0, 30.0  # seconds, in every simulated job
+GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN = 10.0, 5.0, 40.0, 30.0, 10.0  # seconds, in every simulated job
 NEVER = 1e6  # seconds: later than any simulated job may last
 
 # What can happen to a node, and how it is said in a timeline.
@@ -44,6 +44,7 @@ class Schedule:
 
     nodes: int = 2
     launcher: str = "mpirun"
+    least: int = 0  # nodes that are enough for an elastic job; 0: all are needed
     restarts: int = 0
     starts: tuple[float, ...] = (0.0, 0.0)  # when each container starts
     duration: float = 10.0  # seconds that programs run

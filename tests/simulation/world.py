@@ -20,7 +20,7 @@ from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 from tests.simulation.programs import Mpirun, Programs
-from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Fault, Schedule
+from tests.simulation.schedule import GRACE, HEARTBEAT, JOIN, LAUNCH, NEVER, PEERS, Fault, Schedule
 
 _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
@@ -30,13 +30,13 @@ NOT_READY = Outcome(73, "the disk is full")
 
 
 @lru_cache(maxsize=64)
-def plans(nodes: int, launcher: str, restarts: int) -> tuple[JobSpec, Plan, Plan]:
+def plans(nodes: int, launcher: str, restarts: int, least: int) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker."""
     hosts = ", ".join(f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes))
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
-        f"restarts: {restarts}\n"
-        f"timeouts: {{peers: {PEERS}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
+        f"restarts: {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n"
+        f"timeouts: {{peers: {PEERS}, join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = settle(spec, _FACTS)
@@ -339,7 +339,8 @@ class World:
 
     def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
         self.schedule, self.now = schedule, 0.0
-        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts)
+        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least)
+        self.needed = schedule.least or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
@@ -389,8 +390,8 @@ class World:
         return rank in self._cut or 0 in self._cut
 
     def all_well(self) -> bool:
-        """Whether a program has run on every node of the leader's last attempt, and all have ended with 0."""
-        return len(self.well.get(self.containers[0].boots, ())) == self.schedule.nodes
+        """Whether a program has run on every node that the leader's last attempt needs, and all have ended with 0."""
+        return len(self.well.get(self.containers[0].boots, ())) >= self.needed
 
     def is_disturbed(self, *nodes: int) -> bool:
         """Whether something has happened to one of these nodes that ends its part or its heartbeat."""
@@ -412,7 +413,8 @@ class World:
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
         if fault.kind in ("kill", "vanish", "cut", "reboot", "freeze", "lie", "blink", "fault", "stop", "twice"):
             self.first_disturbed.setdefault(fault.node, self.now)
-        if fault.kind in ("kill", "vanish", "cut", "reboot") and not container.programs.is_idle():
+        goes = fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least  # else torchrun starts again
+        if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
         if fault.kind in ("kill", "vanish", "reboot"):
             for session in container.sessions.values() if fault.kind == "reboot" else ():
@@ -484,7 +486,7 @@ class World:
         if sender.rank == 0 and isinstance(action.message, messages.Start):
             self.began = self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
-            if len(there) < self.schedule.nodes - 1:
+            if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
         if sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now

@@ -7,14 +7,15 @@ import re
 import pytest
 
 from tests.containers import TREE
-from tests.rows import ROWS, agrees, expected, places
+from tests.rows import EXAMPLES, LAUNCHERS, ROWS, agrees, expected, places
 
 GOOD = "loss 1.5 -> 0.5\ndifference to one process: 1.0e-13 (allowed 1e-12)\n"
 
 
 def test_every_row_names_a_test_of_its_own() -> None:
-    assert len({row.test for row in ROWS}) == len(ROWS)
-    for row in ROWS:
+    rows = (*ROWS, *LAUNCHERS)
+    assert len({row.test for row in rows}) == len(rows)
+    for row in rows:
         file, _, name = row.test.partition("::")
         function = re.escape(name.partition("[")[0])
         assert re.search(rf"^def {function}\(", (TREE / file).read_text(), re.M), row.test
@@ -35,6 +36,7 @@ def test_every_promise_names_a_test_that_is_there() -> None:
 
 def test_every_example_that_trains_is_in_a_row() -> None:
     text = "".join((TREE / file).read_text() for file in {row.test.partition("::")[0] for row in ROWS})
+    text += " ".join(each.spec for each in EXAMPLES.values())
     for folder in sorted((TREE / "examples").iterdir()):
         if folder.name != "spec" and list(folder.glob("*.yaml")):
             name = folder.name.removeprefix("pytorch-")

@@ -1,0 +1,93 @@
+"""Elastic torchrun on nodes of this machine: real torch, whose agents meet anew when a node goes or comes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster, free_port, until
+
+pytestmark = [pytest.mark.launcher, pytest.mark.slow]
+Make = Callable[..., Cluster]
+# Says who it is, and stays until the folder has a file `enough`; a later start of it is a new attempt of torch's.
+WAITS = 'echo "up $RANK of $WORLD_SIZE on $NODE"; until [ -e enough ]; do sleep 0.05; done; echo "done $WORLD_SIZE"'
+
+
+class Job:
+    def __init__(self, made: Cluster, python: str) -> None:
+        self.cluster, self.python, self.port = made, python, str(free_port())
+
+    def start(self, rank: int, **more: str) -> None:
+        env = {
+            "PYTHON": self.python,
+            "ENTRYPOINT_TORCH_PORT": self.port,
+            "ENTRYPOINT_NODES": "2:3",
+            "ENTRYPOINT_TIMEOUTS_JOIN": "2",
+            "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3",
+            "RDZV_CONF": "last_call_timeout=1,keep_alive_interval=1",
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
+        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "sh", "-c", WAITS)
+        self.cluster.start(rank, argv=argv, env=env)
+
+    def up(self, size: int, ranks: int = 0) -> None:
+        """Wait until so many ranks say that they are this many."""
+
+        def are_up() -> bool:
+            said = "".join(self.cluster.out(rank) for rank in self.cluster.processes)
+            return len(set(re.findall(rf"up (\d) of {size} on", said))) == (ranks or size)
+
+        until(are_up, 60, f"{size} ranks are up")
+
+    def finish(self) -> dict[int, int]:
+        (self.cluster.folder / "enough").touch()
+        return self.cluster.ends(60)
+
+
+@pytest.fixture
+def job(cluster: Make, torch_python: str) -> Job:
+    return Job(cluster(3, slots=1), torch_python)
+
+
+def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
+    for rank in (1, 0):
+        job.start(rank)
+    job.up(2)
+    assert "the job starts without node-2 (" in job.cluster.err(0)
+    assert "2 of 3 nodes are here, 2 slots" in job.cluster.err(0)
+    job.start(2)
+    job.up(3)
+    assert "node-2 joins: 3 nodes" in job.cluster.err(0)
+    assert job.finish() == {0: 0, 1: 0, 2: 0}, job.cluster.both()
+    assert job.cluster.survivors() == []
+
+
+def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
+    for rank in (2, 1, 0):
+        job.start(rank)
+    job.up(3)
+    job.cluster.signal(2, signal.SIGKILL)
+    job.up(2)
+    assert "node-2 is lost" in job.cluster.err(0)
+    assert "the job goes on with 2 nodes" in job.cluster.err(0)
+    assert job.finish() == {0: 0, 1: 0, 2: -9}, job.cluster.both()
+
+
+def test_with_too_few_left_it_is_over(job: Job) -> None:
+    for rank in (1, 0):
+        job.start(rank, ENTRYPOINT_TIMEOUTS_GRACE="1")
+    job.up(2)
+    job.cluster.signal(1, signal.SIGKILL)
+    assert job.cluster.ends(30) == {0: 75, 1: -9}, job.cluster.both()
+    assert "node-1 is lost" in job.cluster.err(0)
+
+
+def test_one_alone_waits_for_the_second_until_the_deadline(job: Job) -> None:
+    job.start(0, ENTRYPOINT_TIMEOUTS_PEERS="4")
+    assert job.cluster.ends(30) == {0: 69}, job.cluster.both()
+    assert "2 of 2 peers did not answer within 4s" in job.cluster.err(0)
