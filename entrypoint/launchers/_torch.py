@@ -101,7 +101,7 @@ def script(
         "node_addr": name == "torchrun",
         "rdzv_backend": spec.torch.rdzv_backend,
         "rdzv_timeout": max(1, round(spec.timeouts.peers)),
-        "max_restarts": _restarts(spec),
+        "max_restarts": restarts(spec),
         "least": (spec.nodes or "").partition(":")[0],
         "torch_version": spec.torch.version or "",
         "extra_args": spec.value(extra),
@@ -110,7 +110,7 @@ def script(
     return File(f"{name}.sh", render(template, context), template, mode=0o755 if by_hand else 0o700)
 
 
-def _restarts(spec: JobSpec) -> int:
+def restarts(spec: JobSpec) -> int:
     """torchrun's restarts; some for an elastic job, whose other processes fail when a node is lost."""
     unsaid = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
     return _ELASTIC_RESTARTS if unsaid else spec.torch.max_restarts

@@ -20,7 +20,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     name = origins.get("name", DEFAULT)
     own = (
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
-        *_torch.unless_in_env(spec, "torch.rdzv_backend", "torch.max_restarts"),
+        *(
+            replace(var, value=str(_torch.restarts(spec))) if var.name == "MAX_RESTARTS" else var
+            for var in _torch.unless_in_env(spec, "torch.rdzv_backend", "torch.max_restarts")
+        ),
     )
     if least is not None:
         own += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)

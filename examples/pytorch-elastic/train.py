@@ -1,7 +1,7 @@
 """Data-parallel training that goes on when nodes go or come, and checks itself against one process.
 
-torchrun starts every process anew then. The batch stays the same: each rank takes its share of it, whatever their number
-is. Rank 0 saves every step, and tells all the others where it is when they start.
+torchrun starts every process anew then. The batch stays the same: each rank takes its share, whatever their number is.
+Rank 0 saves every step, and tells all the others where it is when they start.
 """
 
 import argparse

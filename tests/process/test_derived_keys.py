@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path

@@ -24,6 +24,7 @@ def test_two_of_four(text: str) -> None:
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
     assert (made.launch.least, told["NNODES_MIN"], told["NNODES"]) == (2, "2", "4")
+    assert told["MAX_RESTARTS"] == "3"
     assert "EXIT_BARRIER" not in told
     script = next(file.text for file in made.files if file.name == "torchrun.sh")
     assert "MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-3}}" in script
