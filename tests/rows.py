@@ -100,7 +100,7 @@ class Example:
     """An example that tests/engines/test_launchers.py runs in each way that it has.
 
     It prints `rank N of M on HOST, ...` from every process, and compares itself with one process as `agrees` reads it.
-    With `--fail S` a process ends with S half way; with `--stay` each says `rank N is up`, and at SIGTERM `rank N told`.
+    With `--fail S` one ends with S half way; with `--stay` each says `rank N is up`, and at SIGTERM `rank N told`.
     """
 
     engine: str
@@ -125,7 +125,13 @@ EXAMPLES = {
     "ray-train": Example("Ray Train", "ray", "ray/train.yaml", RAY, "ray", ("python", "train.py"), ways="trains"),
     "hydra": Example("MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, "mpich", ("python", "train.py")),
     "elastic": Example(
-        "PyTorch DDP, elastic", "torchrun", "pytorch-elastic/job.yaml", GPU, "torch", nodes=3, ways="trains fails stops loses"
+        "PyTorch DDP, elastic",
+        "torchrun",
+        "pytorch-elastic/job.yaml",
+        GPU,
+        "torch",
+        nodes=3,
+        ways="trains fails stops loses",
     ),
 }
 _WAYS = {

@@ -166,8 +166,8 @@ class Leader:
         for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
             self._say(words)
         slots = sum(report.slots for report in members.reports if report.rank in self._here)
-        here, seconds = self._roll_call.who_is_here(len(self._here)), self._machine.now - self._opened
-        self._say(f"{here}, {slots} slots, after {seconds:.1f}s")
+        there, seconds = self._roll_call.who_is_here(len(self._here)), self._machine.now - self._opened
+        self._say(f"{there}, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:

@@ -25,7 +25,9 @@ def train(config: dict) -> None:
     """What each process does."""
     context = ray.train.get_context()
     rank, size, share = context.get_world_rank(), context.get_world_size(), config["share"]
-    where = f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank {context.get_local_rank()}, pid {os.getpid()}"
+    where = (
+        f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank {context.get_local_rank()}, pid {os.getpid()}"
+    )
     print(f"rank {rank} of {size} on {where}", flush=True)
 
     ours, reference = prepare_model(model()), model()

@@ -41,7 +41,7 @@ options, program = sys.argv[5:end], sys.argv[end + 1 :]
 is_head = "--head" in options
 folder = os.path.dirname(os.path.abspath(__file__))
 log = os.path.join(folder, "ray_start.log")
-told = []  # the signals that came to end this
+told = []  # numbers of the signals that came to end this
 
 
 class Told(Exception):
@@ -115,7 +115,7 @@ def follow():
 def start():
     """Ray's own processes on this node, in a session of their own: they get no signal that is for the program."""
     where = socket.getaddrinfo(own, None, type=socket.SOCK_STREAM)[0][4][0]
-    line = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=" + where, *options]
+    line = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={where}", *options]
     with open(log, "wb") as out:
         return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
 

@@ -20,7 +20,9 @@ from tests.rows import agrees, expected, places
 
 pytestmark = pytest.mark.launcher
 Make = Callable[..., Cluster]
-STAYS = "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
+STAYS = (
+    "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
+)
 
 
 @pytest.fixture(params=["debian", "mpich", "impi"])
@@ -46,7 +48,8 @@ def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: 
     start(job, path, "sh", "-c", f'echo "{words}"', "sh", "a  b", ":", "$HOME")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert sorted(job.out(0).splitlines()) == [
-        f"{rank} of 6, local {rank % 2} of 2, node {rank // 2}: it's node {rank // 2}, a  b : $HOME" for rank in range(6)
+        f"{rank} of 6, local {rank % 2} of 2, node {rank // 2}: it's node {rank // 2}, a  b : $HOME"
+        for rank in range(6)
     ]
     assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
     assert job.survivors() == []

@@ -61,7 +61,16 @@ class Bed:
     def start(self, head: bool, *program: str, seconds: int = 20, **env: str) -> subprocess.Popen[str]:
         address = f"127.0.0.1:{self.port}"
         options = ("--head", f"--port={self.port}") if head else (f"--address={address}",)
-        words = (str(self.folder / "run/ray_node.py"), "2", str(seconds), address, "127.0.0.1", *options, "--", *program)
+        words = (
+            str(self.folder / "run/ray_node.py"),
+            "2",
+            str(seconds),
+            address,
+            "127.0.0.1",
+            *options,
+            "--",
+            *program,
+        )
         process = subprocess.Popen(
             [sys.executable, *words],
             env={**os.environ, "PYTHONPATH": str(self.folder), "FOLDER": str(self.folder), **env},

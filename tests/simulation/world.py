@@ -413,7 +413,9 @@ class World:
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
         if fault.kind in ("kill", "vanish", "cut", "reboot", "freeze", "lie", "blink", "fault", "stop", "twice"):
             self.first_disturbed.setdefault(fault.node, self.now)
-        goes = fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least  # else torchrun starts again
+        goes = (
+            fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least
+        )  # else torchrun starts again
         if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
         if fault.kind in ("kill", "vanish", "reboot"):

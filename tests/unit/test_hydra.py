@@ -34,7 +34,9 @@ def test_the_line() -> None:
 
 
 def test_options_of_the_user_s_own() -> None:
-    (program,) = launch('command: [prog]\nmpi: {np: 3, bind_args: "-bind-to core", extra_args: "-prepend-rank"}').programs
+    (program,) = launch(
+        'command: [prog]\nmpi: {np: 3, bind_args: "-bind-to core", extra_args: "-prepend-rank"}'
+    ).programs
     assert program.argv[3:5] == ("-n", "3")
     assert program.argv[9:12] == ("-bind-to", "core", "-prepend-rank")
 

@@ -364,6 +364,8 @@ start() {
 }
 
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-awkward}}
+NNODES_MIN=${NNODES_MIN:-} # of an elastic job, whose most is NNODES
+if [ -n "$NNODES_MIN" ]; then whole NNODES_MIN; fi
 RDZV_BACKEND=${RDZV_BACKEND:-auto}
 RDZV_TIMEOUT=${RDZV_TIMEOUT:-600}
 MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-0}}
@@ -379,13 +381,13 @@ in_order() {
   done
 }
 # For torch 2.1 the platform's documents ask for the static rendezvous, which keeps the order. But with c10d alone all nodes
-# restart their processes together.
+# restart their processes together, and may come and go.
 if [ "$RDZV_BACKEND" = auto ]; then
   RDZV_BACKEND=c10d
-  if [ "$torch" -eq 201 ] || { [ "$MAX_RESTARTS" -eq 0 ] && ! in_order; }; then RDZV_BACKEND=static; fi
+  if [ -z "$NNODES_MIN" ] && { [ "$torch" -eq 201 ] || { [ "$MAX_RESTARTS" -eq 0 ] && ! in_order; }; }; then RDZV_BACKEND=static; fi
 fi
 
-line=(torch.distributed.run --nnodes="$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
+line=(torch.distributed.run --nnodes="${NNODES_MIN:+$NNODES_MIN:}$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
 case $RDZV_BACKEND in
   static)
     line+=(--rdzv_backend=static --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --node_rank="$NODE_RANK")
@@ -402,6 +404,8 @@ case $RDZV_BACKEND in
     # Left to itself, torch guesses from host names who is the host, and waits no more than a minute for it.
     if [ "$NODE_RANK" -eq 0 ]; then is_host=1; else is_host=0; fi
     conf="is_host=$is_host,join_timeout=$RDZV_TIMEOUT,read_timeout=$RDZV_TIMEOUT"
+    # The roll call has waited for more nodes than the least: torch waits only for those that start a little later.
+    if [ -n "$NNODES_MIN" ]; then conf+=,last_call_timeout=10; fi
     line+=(--rdzv_backend=c10d --rdzv_endpoint="$endpoint" --rdzv_conf="$conf${RDZV_CONF:+,$RDZV_CONF}")
     # The others may have to reach this node; its host name, which torch would tell them, need not be known to them.
     if [ -n "$NODE_ADDR" ] && [ "$torch" -ge 200 ]; then line+=(--local_addr="$NODE_ADDR"); fi
