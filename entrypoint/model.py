@@ -286,6 +286,7 @@ class Launch:
     least: int | None = None  # nodes that are enough to start and to go on; others may come and go. None: all
     needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
+    agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
     needs_rank_table: bool = False  # starts when the platform has written it
 
 

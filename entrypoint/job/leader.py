@@ -40,7 +40,16 @@ class Leader:
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
         self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
         self._ends = Ends()
-        self._ranks = RankWatch(machine, spec, topology, self._ends.failures, self._talk, self._decide, self._settle)
+        self._ranks = RankWatch(
+            machine,
+            spec,
+            topology,
+            self._ends.failures,
+            self._talk,
+            self._decide,
+            self._settle,
+            draft.launch.agents_stay,
+        )
         self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
         self._ending = Ending(machine, spec, topology, self._peers, self._talk)
         self._user_signals = UserSignals()
@@ -302,7 +311,7 @@ class Leader:
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
         if node != self._me:  # mpirun itself runs here
-            self._ranks.daemon(self._host(node), message)
+            self._ranks.daemon(node, message)
 
     def _pong(self, node: int, message: messages.Pong) -> None:
         self._talk.pong(node, message.number)

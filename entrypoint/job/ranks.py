@@ -34,12 +34,14 @@ class RankWatch:
         talk: Talk,
         decide: Callable[[Outcome], None],
         settle: Callable[[End], None],
+        agents_stay: bool,
     ) -> None:
         self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
         self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
         self.heard = Heard(0)
+        self._agents_stay = agents_stay
         self._lost = ""  # a daemon that failed, in words
-        self._asked: set[int] = set()  # nodes whose daemon is being started
+        self._asked: set[int] = set()  # nodes whose agent waits for an answer
         self._end: End | None = None  # mpirun's own
         self._passed = -1  # bytes that mpirun had passed on when it was measured last
         self._ending = False  # whether every rank has ended well, and mpirun is to follow
@@ -131,16 +133,22 @@ class RankWatch:
 
     def daemon_started(self, node: int, status: int) -> None:
         """The start of a daemon there has ended, or the node is lost."""
-        if node not in self._asked:
+        if node not in self._asked or (self._agents_stay and not status):
             return
-        self._asked.remove(node)
-        self._act(actions.AnswerAgent(node, status))
+        self._answer(node, status)
         if status and status not in _CANNOT_START:
             what = f"the start of mpirun's daemon failed on {self._nodes[node].host}"
             self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
 
-    def daemon(self, host: str, message: messages.Daemon) -> None:
+    def _answer(self, node: int, status: int) -> None:
+        self._asked.remove(node)
+        self._act(actions.AnswerAgent(node, status))
+
+    def daemon(self, node: int, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""
+        host = self._nodes[node].host
+        if self._agents_stay and node in self._asked:
+            self._answer(node, message.status)
         if not message.status or self.heard.all_well():
             return  # mpirun told it to end
         reason = ended(f"mpirun's daemon {message.name} on {host}", message.status, message.why)

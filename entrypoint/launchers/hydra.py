@@ -1,7 +1,7 @@
 """Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts every rank, the others wait for their release.
 
 Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference ("mpiexec.hydra", "Hydra Environment
-Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.19.
+Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.17.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         programs=(Program(_line(spec, topology, members), _settings(topology)),),
         files=(hostfile, *launch.files, *agent),
         agents=many,
+        agents_stay=True,
     )
 
 

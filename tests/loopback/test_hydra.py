@@ -59,11 +59,12 @@ def test_the_example_trains_as_one_process_would(cluster: Make, path: str) -> No
     python = Path(path.partition(":")[0]) / "python"
     if not python.exists():
         pytest.skip("Debian's MPICH is tried with mpi4py in the image")
-    job = cluster(2)
-    # Both nodes are this one machine, and its shared memory would be taken for the network.
+    # Where two nodes are one machine, Intel MPI's ranks never find each other, also without us.
+    nodes = 1 if "impi" in path else 2
+    job = cluster(nodes, slots=4 // nodes)
     start(job, path, str(python), str(TREE / "examples/hydra/train.py"))
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
-    assert places(job.out(0)) == expected(["node-0", "node-1"])
+    assert job.ends(60) == dict.fromkeys(range(nodes), 0), job.both()
+    assert places(job.out(0)) == expected(["node-0", "node-1"][:nodes], 4 // nodes)
     agrees(job.out(0), "1e-10")
 
 

@@ -10,7 +10,7 @@ from entrypoint.model import Facts, Plan
 from entrypoint.plan import settle
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
-SECRET = {"ENTRYPOINT_SECRET": "0123456789abcdef" * 2}
+SECRET = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
 
 
 def plan(text: str, launcher: str = "torchrun", hosts: str = "[a, b, c, d]", **env: str) -> Plan:
