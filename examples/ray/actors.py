@@ -13,9 +13,13 @@ import time
 import numpy as np
 import ray
 
-HOST = os.environ.get("DEMO_NODE", socket.gethostname())
 LEARNING_RATE = 0.02
 TRUTH = np.linspace(-1.0, 1.0, 8)
+
+
+def here() -> str:
+    """The node that this process runs on."""
+    return os.environ.get("DEMO_NODE", socket.gethostname())
 
 
 def samples(rank: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +37,7 @@ class Worker:
 
     def place(self) -> tuple[int, str, int]:
         """Which one it is, its host, its process."""
-        return self.rank, HOST, os.getpid()
+        return self.rank, here(), os.getpid()
 
     def gradient(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
         """The gradient and the loss on its own share."""
@@ -42,7 +46,7 @@ class Worker:
 
     def save(self) -> str:
         """What a stopped job has it do."""
-        return f"rank {self.rank} told, on {HOST}"
+        return f"rank {self.rank} told, on {here()}"
 
     def fail(self, status: int) -> None:
         """End this process at once."""
