@@ -10,6 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster import Cluster, free_port, until
+from tests.containers import TREE
+from tests.rows import agrees
 
 pytestmark = [pytest.mark.launcher, pytest.mark.slow]
 Make = Callable[..., Cluster]
@@ -21,7 +23,7 @@ class Job:
     def __init__(self, made: Cluster, python: str) -> None:
         self.cluster, self.python, self.port = made, python, str(free_port())
 
-    def start(self, rank: int, **more: str) -> None:
+    def start(self, rank: int, *command: str, **more: str) -> None:
         env = {
             "PYTHON": self.python,
             "ENTRYPOINT_TORCH_PORT": self.port,
@@ -30,9 +32,12 @@ class Job:
             "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3",
             "RDZV_CONF": "last_call_timeout=1,keep_alive_interval=1",
             "OMP_NUM_THREADS": "1",
+            "DEMO_NODE": f"node-{rank}",
+            "TMPDIR": str(self.cluster.folder),
             **more,
         }
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "sh", "-c", WAITS)
+        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--")
+        argv += command or ("sh", "-c", WAITS)
         self.cluster.start(rank, argv=argv, env=env)
 
     def up(self, size: int, ranks: int = 0) -> None:
@@ -68,14 +73,17 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
 
 
 def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
+    made = job.cluster
     for rank in (2, 1, 0):
-        job.start(rank)
-    job.up(3)
-    job.cluster.signal(2, signal.SIGKILL)
-    job.up(2)
-    assert "node-2 is lost" in job.cluster.err(0)
-    assert "the job goes on with 2 nodes" in job.cluster.err(0)
-    assert job.finish() == {0: 0, 1: 0, 2: -9}, job.cluster.both()
+        job.start(rank, str(TREE / "examples/pytorch-elastic/train.py"), "--steps", "60", "--pause", "0.2")
+    until(lambda: "step 5\n" in made.both(), 60, "it trains")
+    made.signal(2, signal.SIGKILL)
+    assert made.ends(90) == {0: 0, 1: 0, 2: -9}, made.both()
+    assert "node-2 is lost" in made.err(0)
+    assert "the job goes on with 2 nodes" in made.err(0)
+    again = re.findall(r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", made.both())
+    assert sorted(again) == ["0", "1"], made.both()
+    agrees(made.both(), "1e-10")
 
 
 def test_with_too_few_left_it_is_over(job: Job) -> None:

@@ -365,7 +365,11 @@ start() {
 
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-awkward}}
 NNODES_MIN=${NNODES_MIN:-} # of an elastic job, whose most is NNODES
-if [ -n "$NNODES_MIN" ]; then whole NNODES_MIN; fi
+if [ -n "$NNODES_MIN" ]; then
+  whole NNODES_MIN
+  # With one store for all, a node that comes later is never told where it is (torch 2.13).
+  export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:-1}
+fi
 RDZV_BACKEND=${RDZV_BACKEND:-auto}
 RDZV_TIMEOUT=${RDZV_TIMEOUT:-600}
 MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-0}}
