@@ -134,15 +134,14 @@ class Leader:
     def _on_answered(self, event: events.Answered) -> None:
         self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
         if self._begun:
-            self._take_in(event.node, event.report)
+            if self.outcome is None:  # else it is released with the others
+                self._take_in(event.node, event.report)
             return
         self._roll_call.miss(self._host(event.node), "")
         self._look_complete()
 
     def _take_in(self, node: int, report: NodeReport) -> None:
-        """A node of an elastic job comes later than the others, or comes back. One that comes too late is released."""
-        if self.outcome is not None:
-            return
+        """A node of an elastic job comes later than the others, or comes back."""
         if report.not_ready:
             self._say(f"{self._host(node)} cannot join: {report.not_ready.reason}")
             self._tell(node, messages.Release(**vars(report.not_ready)))

@@ -69,6 +69,7 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: lis
             "--cwd",
             str(folder),
         ],
+        "number": "0",
     }
     wrapper = folder / "rank.sh"
     wrapper.write_text(render("mpirun/rank.sh.j2", context), "utf-8", "surrogateescape")
@@ -99,7 +100,7 @@ def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     context = {
         "origin": text, "hosts": ["m", text], "slots": 1, "slots_of": [1, 2], "job": text, "port": 1, "node_addr": True,
         "reserved": {}, "rdzv_backend": "c10d", "rdzv_timeout": 1, "max_restarts": 0, "torch_version": "2.13",
-        "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None,
+        "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None, "least": "",
     }  # fmt: skip
     recorder = folder / "recorder"
     recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
