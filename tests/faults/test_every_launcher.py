@@ -11,12 +11,19 @@ import pytest
 from tests.cluster import until
 from tests.containers import IMAGE
 from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
-from tests.rows import ACCELERATE, ASCEND, DEEPSPEED
+from tests.rows import ACCELERATE, ASCEND, DEEPSPEED, MPICH, RAY
 
 Make = Callable[..., Job]
 CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
 # With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller image has none.
-LAUNCHERS = {"torchlaunch": IMAGE, "pytorch": IMAGE, "tensorflow": ASCEND, "ascend": ASCEND, "jax": ASCEND}
+LAUNCHERS = {
+    "torchlaunch": IMAGE,
+    "pytorch": IMAGE,
+    "tensorflow": ASCEND,
+    "ascend": ASCEND,
+    "jax": ASCEND,
+    "hydra": MPICH,
+}
 # These import torch themselves, and so may be what the kernel kills for memory.
 LARGE = {"accelerate": ACCELERATE, "deepspeed": DEEPSPEED}
 
@@ -96,7 +103,8 @@ def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
     job = begin(make, launcher, image, FAILS)
     assert job.ends(90) == dict.fromkeys(PAIR, 7), job.logs()
     for host in PAIR:
-        assert re.search(r"exited with 7 on worker-1; exit 7$", job.last_line(host)), job.logs()
+        names = r"(exited with 7 on worker-1|rank 1 on worker-1 exited with 7); exit 7$"
+        assert re.search(names, job.last_line(host)), job.logs()
     job.within(5, job.took(job.times("fails at")["worker-1"]))
 
 
@@ -119,3 +127,34 @@ def test_one_of_two_is_stopped(make: Make, launcher: str, image: str, host: str)
     assert job.ends() == dict.fromkeys(PAIR, 143), job.logs()
     assert set(re.findall(r"(worker-\d) saved", job.logs())) == set(PAIR), job.logs()
     job.within(1, max(job.times("told at").values()) - fault)
+
+
+# Ray's program runs on worker-0 alone, and Ray itself needs some seconds to end.
+
+
+@pytest.mark.parametrize("lost", PAIR)
+@pytest.mark.fault("7", "{lost} is killed", launcher="ray", bound="15 s")
+def test_a_node_of_ray_is_killed(make: Make, lost: str) -> None:
+    job = begin(make, "ray", RAY, TRAINS)
+    job.up(1)
+    fault = job.kill(lost)
+    assert job.ends(90) == {host: 137 if host == lost else 75 for host in PAIR}, job.logs()
+    job.within(15, job.took(fault))
+
+
+@pytest.mark.fault("7", "the program exits with 7", launcher="ray", bound="15 s")
+def test_ray_s_program_fails(make: Make) -> None:
+    job = begin(make, "ray", RAY, f'{UP}sleep 2; echo "$HOSTNAME fails at {NOW}"; exit 7')
+    assert job.ends(120) == dict.fromkeys(PAIR, 7), job.logs()
+    job.within(15, job.took(job.times("fails at")["worker-0"]))
+
+
+@pytest.mark.parametrize("host", PAIR)
+@pytest.mark.fault("7", "SIGTERM to {host}: the program is told", launcher="ray", bound="1 s")
+def test_ray_s_program_is_stopped(make: Make, host: str) -> None:
+    job = begin(make, "ray", RAY, SAVES)
+    job.up(1)
+    fault = job.kill(host, "TERM")
+    assert job.ends(90) == dict.fromkeys(PAIR, 143), job.logs()
+    assert re.findall(r"(worker-\d) saved", job.logs()) == ["worker-0"], job.logs()
+    job.within(1, job.times("told at")["worker-0"] - fault)

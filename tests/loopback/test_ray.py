@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,8 +106,10 @@ def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> 
 def test_a_lost_node_ends_the_job(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
     until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
+    lost = time.monotonic()
     job.cluster.signal(1, signal.SIGKILL)
     assert job.cluster.ends(60) == {0: 75, 1: -9}, job.cluster.both()
+    assert max(job.cluster.ended_at.values()) - lost < 3 + 7, job.cluster.both()
     assert "node-1 is lost" in job.cluster.err(0), job.cluster.both()
     until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
 
