@@ -309,7 +309,7 @@ class Leader:
         self._ranks.start_daemon(event.node, event.command if there else "")
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
-        if node != self._me:  # mpirun itself runs here
+        if node != self._me or self._draft.launch.agents_stay:  # else mpirun itself runs here
             self._ranks.daemon(node, message)
 
     def _pong(self, node: int, message: messages.Pong) -> None:

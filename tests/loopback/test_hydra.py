@@ -52,6 +52,7 @@ def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: 
         for rank in range(6)
     ]
     assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
+    assert "did not end" not in job.err(0)  # its agents have
     assert job.survivors() == []
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from entrypoint import registry, spec
 from entrypoint.errors import SpecError
+from entrypoint.job import actions, messages
+from entrypoint.job.machine import Machine
+from entrypoint.job.ranks import RankWatch
 from entrypoint.launchers import hydra
 from entrypoint.model import Facts, Launch
 from entrypoint.plan import assume_members, topology
@@ -70,3 +76,24 @@ def test_what_it_refuses_by_name(field: str, words: str, names: str, do: str) ->
 def test_a_launcher_is_no_program(command: str) -> None:
     with pytest.raises(SpecError, match="the command is a launcher itself"):
         launch(f"command: [{command}, -n, '2', prog]")
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
+    """Under Open MPI it ends once the daemon has started: the control."""
+    job = spec.load("hosts: [a, b]\nnode_rank: 0\ncommand: [prog]", "job.yaml", {}, {})
+    site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
+    there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
+    machine, talk = Machine(), SimpleNamespace(tell=lambda node, message: None)
+    watch = RankWatch(machine, job, there, [], cast(Any, talk), lambda outcome: None, lambda end: None, stays)
+    answered: list[list[int]] = []
+
+    def step(then: Any) -> None:
+        done = machine.step(then, lambda outcome: None, 0.0)
+        answered.append([action.status for action in done if isinstance(action, actions.AnswerAgent)])
+
+    step(lambda: watch.start_daemon(1, "proxy"))
+    step(lambda: watch.daemon_started(1, 0))
+    step(lambda: watch.daemon(1, messages.Daemon("hydra_pmi_proxy", 0, "")))
+    assert answered == ([[], [], [0]] if stays else [[], [0], []])
+    assert launch("command: [prog]").agents_stay
