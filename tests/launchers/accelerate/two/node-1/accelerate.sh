@@ -25,14 +25,16 @@ if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
   set -- "$PYTHON_SCRIPT" "${words[@]}"
 fi
 
-# Where the job runs. On ModelArts its variables know better than whoever rendered this.
+# Where the job runs. By hand, ModelArts' variables know better than whoever rendered this.
 hosts=(
   node-0
   node-1
 )
 NNODES=${NNODES:-${MA_NUM_HOSTS:-}}
 if [ -n "$NNODES" ]; then whole NNODES; fi
-if [ -n "${VC_WORKER_HOSTS:-}" ]; then
+if [ "$stage" = launch ]; then
+  : # they are the roll call's, in its order
+elif [ -n "${VC_WORKER_HOSTS:-}" ]; then
   list=${VC_WORKER_HOSTS#[} # as TensorFlow's lists, it may come in brackets and with ports
   IFS=', ' read -r -a hosts <<<"${list%]}"
   for i in "${!hosts[@]}"; do

@@ -1,4 +1,4 @@
-# Rendered by entrypoint VERSION for node pod-3. Run by `sh`, once for each process that torch starts here.
+# Rendered by entrypoint VERSION for node pod-3. Run by `sh`, once for each process that the launcher starts here.
 # It tells this node's entrypoint how the rank ended, and keeps what it printed last. The first word begins each line.
 label=$1
 shift

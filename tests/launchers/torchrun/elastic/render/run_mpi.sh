@@ -57,10 +57,10 @@ if [ -z "$major" ]; then
   major=$(mpirun --version | sed -n '1s/^[^0-9]*\([0-9]*\)\..*/\1/p')
 fi
 if [ "$major" -ge 5 ]; then
-  daemon=--prtemca remote_shell=plm_ssh tcp=prte_if_include whole_names=prte_keep_fqdn_hostnames
+  daemon=--prtemca remote_shell=plm_ssh whole_names=prte_keep_fqdn_hostnames
   default_mca="-mca pml ob1 --prtemca plm_ssh_no_tree_spawn true"
 else
-  daemon=-mca remote_shell=plm_rsh tcp=oob_tcp_if_include whole_names=orte_keep_fqdn_hostnames
+  daemon=-mca remote_shell=plm_rsh whole_names=orte_keep_fqdn_hostnames
   default_mca="-mca pml ob1 -mca btl ^openib -mca plm_rsh_no_tree_spawn true"
 fi
 OPENMPI_MCA_ARGS=${OPENMPI_MCA_ARGS:-$default_mca}
@@ -86,7 +86,9 @@ line+=("$daemon" "$whole_names" 1)
 # mpirun must not kill ranks before the grace is over; the entrypoint ends mpirun as soon as every rank is gone.
 line+=("$daemon" odls_base_sigkill_timeout 30)
 if [ -n "${MY_MPI_BTL_TCP_IF:-}" ]; then
-  line+=(-mca btl_tcp_if_include "$MY_MPI_BTL_TCP_IF" "$daemon" "$tcp" "$MY_MPI_BTL_TCP_IF")
+  line+=(-mca btl_tcp_if_include "$MY_MPI_BTL_TCP_IF")
+  # Those of Open MPI 5 end at an interface's name, and warn of a network and ignore it (PRRTE 3.0.8): they look by themselves.
+  if [ "$major" -lt 5 ]; then line+=(-mca oob_tcp_if_include "$MY_MPI_BTL_TCP_IF"); fi
 fi
 if [ -n "$TUNE_ENV_FILE" ]; then line+=(-tune "$TUNE_ENV_FILE"); fi
 if [ "$EUID" -eq 0 ]; then line+=(--allow-run-as-root); fi

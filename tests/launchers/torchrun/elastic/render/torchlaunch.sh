@@ -33,7 +33,7 @@ fi
   if [ $# -eq 0 ]; then set -- train.py; fi
 }
 
-# Where the job runs. On ModelArts its variables know better than whoever rendered this.
+# Where the job runs. By hand, ModelArts' variables know better than whoever rendered this.
 hosts=(
   pod-0
   pod-1
@@ -42,7 +42,9 @@ hosts=(
 )
 NNODES=${NNODES:-${MA_NUM_HOSTS:-}}
 if [ -n "$NNODES" ]; then whole NNODES; fi
-if [ -n "${VC_WORKER_HOSTS:-}" ]; then
+if [ "$stage" = launch ]; then
+  : # they are the roll call's, in its order
+elif [ -n "${VC_WORKER_HOSTS:-}" ]; then
   list=${VC_WORKER_HOSTS#[} # as TensorFlow's lists, it may come in brackets and with ports
   IFS=', ' read -r -a hosts <<<"${list%]}"
   for i in "${!hosts[@]}"; do

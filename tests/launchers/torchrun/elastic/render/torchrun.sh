@@ -33,7 +33,7 @@ fi
   if [ $# -eq 0 ]; then set -- train.py; fi
 }
 
-# Where the job runs. On ModelArts its variables know better than whoever rendered this.
+# Where the job runs. By hand, ModelArts' variables know better than whoever rendered this.
 hosts=(
   pod-0
   pod-1
@@ -42,7 +42,9 @@ hosts=(
 )
 NNODES=${NNODES:-${MA_NUM_HOSTS:-}}
 if [ -n "$NNODES" ]; then whole NNODES; fi
-if [ -n "${VC_WORKER_HOSTS:-}" ]; then
+if [ "$stage" = launch ]; then
+  : # they are the roll call's, in its order
+elif [ -n "${VC_WORKER_HOSTS:-}" ]; then
   list=${VC_WORKER_HOSTS#[} # as TensorFlow's lists, it may come in brackets and with ports
   IFS=', ' read -r -a hosts <<<"${list%]}"
   for i in "${!hosts[@]}"; do
@@ -368,9 +370,19 @@ MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-3}}
 whole RDZV_TIMEOUT
 whole MAX_RESTARTS
 
-# For torch 2.1 the platform's documents ask for the static rendezvous.
+# Whether c10d keeps the order of the hosts: it numbers nodes by the spelling of their addresses, where worker-10 comes before
+# worker-2, and 10.0.0.10 before 10.0.0.9.
+in_order() {
+  local LC_ALL=C i
+  for i in "${!hosts[@]}"; do
+    if [ "$i" -gt 0 ] && [[ ! ${hosts[i - 1]} < ${hosts[i]} ]]; then return 1; fi
+  done
+}
+# For torch 2.1 the platform's documents ask for the static rendezvous, which keeps the order. But with c10d alone all nodes
+# restart their processes together, and may come and go.
 if [ "$RDZV_BACKEND" = auto ]; then
-  if [ "$torch" -eq 201 ] && [ -z "$NNODES_MIN" ]; then RDZV_BACKEND=static; else RDZV_BACKEND=c10d; fi
+  RDZV_BACKEND=c10d
+  if [ -z "$NNODES_MIN" ] && { [ "$torch" -eq 201 ] || { [ "$MAX_RESTARTS" -eq 0 ] && ! in_order; }; }; then RDZV_BACKEND=static; fi
 fi
 
 line=(torch.distributed.run --nnodes="${NNODES_MIN:+$NNODES_MIN:}$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
@@ -380,8 +392,6 @@ case $RDZV_BACKEND in
     line+=(--rdzv_conf="timeout=$RDZV_TIMEOUT${RDZV_CONF:+,$RDZV_CONF}")
     ;;
   c10d)
-    # Here torch numbers the nodes in the order of their addresses' spelling. Names ending in -0, -1, ... leave rank 0 on
-    # worker-0; with IP addresses it may run on any node.
     if [ "$NNODES" -eq 1 ]; then
       # One node meets itself, on any free port.
       endpoint=127.0.0.1:0 NODE_ADDR=127.0.0.1
