@@ -186,6 +186,9 @@ def test_nodes_keep_the_order_of_the_hosts(bench: Bench, hosts: list[str], backe
         assert f"--rdzv_backend={backend}" in bench.run(NODE_RANK=str(node)).options
     assert "--rdzv_backend=c10d" in bench.run(NODE_RANK="1", MAX_RESTARTS="1").options
     assert "--rdzv_backend=c10d" in bench.run(NODE_RANK="1", RDZV_BACKEND="c10d").options
+    # Nodes of an elastic job have no fixed order.
+    elastic = bench.run(NODE_RANK="1", NNODES_MIN="1", MAX_RESTARTS="0").options
+    assert {"--rdzv_backend=c10d", f"--nnodes=1:{len(hosts)}"} <= set(elastic)
     bench.render()
     given = {"NODE_RANK": "1", "VC_WORKER_HOSTS": ",".join(hosts), "RDZV_BACKEND": "auto"}
     assert f"--rdzv_backend={backend}" in bench.run(**given).options
