@@ -70,13 +70,13 @@ def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "modu
 
 
 def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
-    """Refuse variables in the spec's `env` of which each process gets a value of its own.
+    """Refuse variables in the spec's `env` that the launcher sets.
 
-    `settled` names the fields that those values come from. Raises SpecError.
+    `settled` says what to set instead: the fields that those values come from. Raises SpecError.
     """
     problems = []
     for name in filter(spec.env.__contains__, settled):
-        what, seen = f"each process gets its own {name} from the launcher", f"`{spec.env[name][:60]}`"
+        what, seen = f"{name} is set by the launcher", f"`{spec.env[name][:60]}`"
         where, do = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
         problems.append(Problem(where, f"env.{name}", what, seen, do))
     if problems:

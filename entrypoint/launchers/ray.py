@@ -6,8 +6,7 @@ authentication"; Ray 2.60.
 
 from __future__ import annotations
 
-from entrypoint.errors import Problem, SpecError
-from entrypoint.launchers._command import refuse_launcher, refuse_options, with_python
+from entrypoint.launchers._command import refuse_env, refuse_launcher, refuse_options, with_python
 from entrypoint.launchers._place import endpoint, master
 from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
 from entrypoint.render import render
@@ -46,7 +45,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "ray")
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
-    _refuse_address(spec)
+    refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
     many, own = len(topology.nodes) > 1, members.reports[topology.me].interface
     command, address = with_python(spec.command), endpoint(master(topology), spec.ray.port)
     this = own.address if own else topology.this.where
@@ -61,13 +60,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         completion="first-failure",
         awaited=(0,),
     )
-
-
-def _refuse_address(spec: JobSpec) -> None:
-    if "RAY_ADDRESS" in spec.env:
-        what, seen = "RAY_ADDRESS is set by launcher ray", f"`{spec.env['RAY_ADDRESS'][:60]}`"
-        do = "remove it; to use a cluster that is there already, set launcher: plain"
-        raise SpecError([Problem(spec.source("env.RAY_ADDRESS").where, "env.RAY_ADDRESS", what, seen, do)])
 
 
 def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:

@@ -79,7 +79,10 @@ def test_one_node() -> None:
             "ray: {extra_args: [--dashboard-host=0.0.0.0]}",
             "--dashboard_host is set by the launcher | `--dashboard-host=0.0.0.0` | set ray.dashboard",
         ),
-        ("env: {RAY_ADDRESS: auto}", "env.RAY_ADDRESS: RAY_ADDRESS is set by launcher ray | `auto` | remove it"),
+        (
+            "env: {RAY_ADDRESS: auto}",
+            "env.RAY_ADDRESS: RAY_ADDRESS is set by the launcher | `auto` | remove it, and set launcher: plain",
+        ),
     ],
 )
 def test_what_it_refuses_by_name(more: str, says: str) -> None:
