@@ -35,9 +35,6 @@ Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch-python", default="", help="a Python with torch, as scripts/dev/torch-python prints it")
     parser.addoption(
-        "--launcher-python", default="", help="a Python with JAX and others, of scripts/dev/launcher-python"
-    )
-    parser.addoption(
         "--with", action="append", default=[], help="NAME=PYTHON, as scripts/dev/python-with NAME prints it"
     )
 
@@ -127,13 +124,6 @@ def torch_python(pytestconfig: pytest.Config) -> str:
     """A Python with torch in it."""
     python: str = pytestconfig.getoption("--torch-python")
     return python or pytest.skip("--torch-python names no Python with torch")
-
-
-@pytest.fixture
-def launcher_python(pytestconfig: pytest.Config) -> str:
-    """A Python with JAX, Accelerate, DeepSpeed and Lightning in it."""
-    python: str = pytestconfig.getoption("--launcher-python")
-    return python or pytest.skip("--launcher-python names no Python with JAX, Accelerate, DeepSpeed and Lightning")
 
 
 @pytest.fixture

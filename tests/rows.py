@@ -11,8 +11,6 @@ from tests.containers import IMAGE as GPU
 
 MPI4, MPI5 = "entrypoint-mpi:dev", "entrypoint-mpi:trixie"
 TENSORFLOW, MINDSPORE = "entrypoint-tensorflow:dev", "entrypoint-mindspore:dev"
-JAX, ACCELERATE = "entrypoint-jax:dev", "entrypoint-accelerate:dev"
-DEEPSPEED, LIGHTNING = "entrypoint-deepspeed:dev", "entrypoint-lightning:dev"
 _YAML, _ALONE = "job.yaml", "variables"
 
 
@@ -51,7 +49,6 @@ _TORCH = "compose/test_torch_nodes.py::test_two_containers_train_as_one_process_
 _ENGINE = "engines/test_pytorch_engine.py"
 _SMOKE = "compose/test_smoke.py::test_three_containers_train_and_end_together"
 _TF = "test_tensorflow_engine.py"
-_LIBRARIES = "test_launchers_engine.py"
 
 ROWS = (
     _row("PyTorch, one card", "plain", _YAML, "1 x 1", GPU, "torch",
@@ -84,10 +81,6 @@ ROWS = (
            f"{_TF}::test_parameter_server_strategy"),
     *_both("MindSpore", "mpirun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_mpirun"),
     *_both("MindSpore", "msrun", "2 x 2", MINDSPORE, "mindspore", "test_mindspore_engine.py::test_msrun"),
-    *_both("JAX", "jax", "2 x 2", JAX, "jax", f"{_LIBRARIES}::test_jax"),
-    *_both("Accelerate", "accelerate", "2 x 2", ACCELERATE, "accelerate", f"{_LIBRARIES}::test_accelerate"),
-    *_both("DeepSpeed", "deepspeed", "2 x 2", DEEPSPEED, "deepspeed", f"{_LIBRARIES}::test_deepspeed"),
-    *_both("Lightning", "torchrun", "2 x 2", LIGHTNING, "lightning", f"{_LIBRARIES}::test_lightning"),
 )  # fmt: skip
 
 
@@ -113,16 +106,28 @@ class Example:
     nodes: int = 2
     slots: int = 2
     ways: str = "trains fails stops"
+    anywhere: bool = False  # rank 0 need not be on the first host, and so on
 
     @property
     def hosts(self) -> list[str]:
         return [f"worker-{rank}" for rank in range(self.nodes)]
 
 
+JAX, ACCELERATE = "entrypoint-jax:dev", "entrypoint-accelerate:dev"
+DEEPSPEED, LIGHTNING = "entrypoint-deepspeed:dev", "entrypoint-lightning:dev"
 RAY, MPICH = "entrypoint-ray:dev", "entrypoint-hydra:dev"
+_ALL = "trains variables fails stops"
 EXAMPLES = {
-    "ray-actors": Example("Ray, actors", "ray", "ray/job.yaml", RAY, "ray", ("python", "actors.py")),
-    "ray-train": Example("Ray Train", "ray", "ray/train.yaml", RAY, "ray", ("python", "train.py"), ways="trains"),
+    "jax": Example("JAX", "jax", "jax/job.yaml", JAX, "jax", ("python", "train.py"), ways=_ALL),
+    "accelerate": Example("Accelerate", "accelerate", "accelerate/job.yaml", ACCELERATE, "accelerate", ways=_ALL),
+    "deepspeed": Example(
+        "DeepSpeed", "deepspeed", "deepspeed/job.yaml", DEEPSPEED, "deepspeed", tolerance="1e-05", ways=_ALL
+    ),
+    "lightning": Example("Lightning", "torchrun", "lightning/job.yaml", LIGHTNING, "lightning", ways=_ALL),
+    "ray-actors": Example("Ray, actors", "ray", "ray/job.yaml", RAY, "ray", ("python", "actors.py"), anywhere=True),
+    "ray-train": Example(
+        "Ray Train", "ray", "ray/train.yaml", RAY, "ray", ("python", "train.py"), ways="trains", anywhere=True
+    ),
     "hydra": Example("MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, "mpich", ("python", "train.py")),
     "elastic": Example(
         "PyTorch DDP, elastic",
@@ -132,10 +137,12 @@ EXAMPLES = {
         "torch",
         nodes=3,
         ways="trains fails stops loses",
+        anywhere=True,
     ),
 }
 _WAYS = {
     "trains": ("trains", "test_it_trains_as_one_process_would"),
+    "variables": ("trains, from variables", "test_it_trains_from_variables_alone"),
     "fails": ("a process fails", "test_a_failing_process_is_everybody_s_status"),
     "stops": ("SIGTERM", "test_sigterm_reaches_every_process"),
     "loses": ("a node is killed", "test_the_others_go_on"),

@@ -6,6 +6,7 @@ model on every rank trains on the whole batch alone. The two must stay the same,
 
 import argparse
 import os
+import signal
 import socket
 import sys
 
@@ -18,6 +19,19 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
 
 
+def stay(rank: int) -> None:
+    """Wait for SIGTERM, as a job does that saves what it has."""
+
+    def told(number: int, frame: object) -> None:
+        os.write(1, f"rank {rank} told\n".encode())
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, told)
+    os.write(1, f"rank {rank} is up\n".encode())
+    while True:
+        signal.pause()
+
+
 def train(accelerator: Accelerator, args: argparse.Namespace) -> int:
     rank, size = accelerator.process_index, accelerator.num_processes
     where = f"{socket.gethostname()}, local rank {accelerator.local_process_index}, pid {os.getpid()}"
@@ -25,6 +39,8 @@ def train(accelerator: Accelerator, args: argparse.Namespace) -> int:
     if size != int(os.environ["WORLD_SIZE"]):
         print(f"this process trains alone: {accelerator.distributed_type}", file=sys.stderr)
         return 1
+    if args.stay:
+        stay(rank)
 
     ours, reference = model(), model().to(accelerator.device)
     ours, optimizer = accelerator.prepare(ours, torch.optim.SGD(ours.parameters(), lr=0.05))
@@ -69,6 +85,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-10)
     parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
+    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
 
     accelerator = Accelerator()

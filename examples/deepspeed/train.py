@@ -7,6 +7,7 @@ to rounding.
 
 import argparse
 import os
+import signal
 import socket
 import sys
 
@@ -23,10 +24,25 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
 
 
+def stay(rank: int) -> None:
+    """Wait for SIGTERM, as a job does that saves what it has."""
+
+    def told(number: int, frame: object) -> None:
+        os.write(1, f"rank {rank} told\n".encode())
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, told)
+    os.write(1, f"rank {rank} is up\n".encode())
+    while True:
+        signal.pause()
+
+
 def train(args: argparse.Namespace) -> int:
     rank, size = dist.get_rank(), dist.get_world_size()
     where = f"{socket.gethostname()}, local rank {os.environ['LOCAL_RANK']}, pid {os.getpid()}"
     print(f"rank {rank} of {size} on {where}", flush=True)
+    if args.stay:
+        stay(rank)
 
     settings = {
         "train_micro_batch_size_per_gpu": args.share,
@@ -82,6 +98,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-5)
     parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
+    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
 
     deepspeed.init_distributed()

@@ -8,6 +8,7 @@ import argparse
 import os
 import socket
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +39,24 @@ def step(
     return jax.tree.map(lambda value, slope: value - 0.05 * slope, parameters, gradients), loss
 
 
+def stay(rank: int) -> int:
+    """Wait for SIGTERM, of which JAX tells at the steps of a job."""
+    print(f"rank {rank} is up", flush=True)
+    number = 0
+    while not multihost_utils.reached_preemption_sync_point(number):
+        number += 1
+        time.sleep(0.1)
+    print(f"rank {rank} told", flush=True)
+    return 143
+
+
 def train(args: argparse.Namespace) -> int:
     rank, size = jax.process_index(), jax.process_count()
     here, every = jax.local_device_count(), jax.device_count()
     where = f"{socket.gethostname()}, pid {os.getpid()}, with {here} of {every} devices"
     print(f"rank {rank} of {size} on {where}", flush=True)
+    if args.stay:
+        return stay(rank)
 
     random = np.random.default_rng(1)
     start = {"w1": random.normal(size=(16, 32)) / 4, "w2": random.normal(size=(32, 1)) / 6}
@@ -92,6 +106,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-10)
     parser.add_argument("--fail", type=int, default=0, help="exit status of one process after half the steps")
     parser.add_argument("--fail-rank", type=int, default=0, help="which process that is")
+    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
 
     join()

@@ -6,6 +6,7 @@ second model on every rank trains on the whole batch alone. The two must stay th
 
 import argparse
 import os
+import signal
 import socket
 import sys
 
@@ -16,6 +17,19 @@ import torch
 def network() -> torch.nn.Module:
     torch.manual_seed(1)
     return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+
+
+def stay(rank: int) -> None:
+    """Wait for SIGTERM, as a job does that saves what it has."""
+
+    def told(number: int, frame: object) -> None:
+        os.write(1, f"rank {rank} told\n".encode())
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, told)
+    os.write(1, f"rank {rank} is up\n".encode())
+    while True:
+        signal.pause()
 
 
 class Model(lightning.LightningModule):
@@ -37,6 +51,8 @@ class Model(lightning.LightningModule):
         rank, size = self.global_rank, self.trainer.world_size
         where = f"{socket.gethostname()}, local rank {self.local_rank}, pid {os.getpid()}"
         print(f"rank {rank} of {size} on {where}", flush=True)
+        if self.args.stay:
+            stay(rank)
         batches = torch.Generator().manual_seed(2)
         self.inputs = torch.randn(size * self.args.share, 16, generator=batches, dtype=torch.double).to(self.device)
         self.targets = torch.sin(self.inputs.sum(dim=1, keepdim=True))
@@ -76,6 +92,7 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-10)
     parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
+    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
 
     # torchrun has started the processes: Lightning has to be told of as many, and starts none itself.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -41,14 +40,31 @@ def stay(compose: Compose, name: str, *options: str) -> dict[str, str]:
     return containers
 
 
+def trained(name: str, hosts: Iterable[str], log: str) -> None:
+    """Every process ran where it belongs, and all together trained as one would."""
+    example = EXAMPLES[name]
+    host_of = {int(rank): host for rank, host in re.findall(r"rank (\d+) of \d+ on ([\w.-]+)", log)}
+    found, wanted = [host_of[rank] for rank in sorted(host_of)], [host for host in hosts for _ in range(example.slots)]
+    assert (sorted(found) if example.anywhere else found) == wanted, log
+    agrees(log, example.tolerance)
+
+
 @pytest.mark.timeout(300)
 @those_that("trains")
 def test_it_trains_as_one_process_would(job_yaml: Callable[..., tuple[dict[str, str], str]], name: str) -> None:
     example = EXAMPLES[name]
-    _, log = job_yaml(example.image, example.spec, seconds=200)
-    placed = Counter(dict(re.findall(r"rank (\d+) of \d+ on ([\w.-]+)", log)).values())
-    assert placed == dict.fromkeys(example.hosts, example.slots), log
-    agrees(log, example.tolerance)
+    containers, log = job_yaml(example.image, example.spec, seconds=200)
+    assert list(containers) == example.hosts
+    trained(name, containers, log)
+
+
+@pytest.mark.timeout(300)
+@those_that("variables")
+def test_it_trains_from_variables_alone(variables: Callable[..., tuple[dict[str, str], str]], name: str) -> None:
+    example = EXAMPLES[name]
+    env = {"ENTRYPOINT_LAUNCHER": example.launcher}
+    folder = example.spec.partition("/")[0]
+    trained(name, *variables(example.image, folder, *example.program, env=env, seconds=200))
 
 
 @pytest.mark.timeout(300)

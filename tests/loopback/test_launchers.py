@@ -1,7 +1,7 @@
 """JAX, Accelerate, DeepSpeed and Lightning on nodes of this machine, each by its launcher: two nodes of two processes.
 
-The quick tests need none of them. The others run the examples with the Python that --launcher-python names
-(scripts/dev/launcher-python makes it). What has to hold in images is in tests/engines/test_launchers_engine.py.
+The quick tests need none of them. The others run the examples with the Python that --with libraries=... names
+(scripts/dev/python-with makes it). What has to hold in images is in tests/engines/test_launchers.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.cluster import Cluster, free_port, until
 from tests.containers import TREE
 from tests.rows import agrees
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.launcher
 Make = Callable[..., Cluster]
 SLOW = pytest.mark.slow
 SAVES = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
@@ -34,6 +34,11 @@ EXAMPLES = pytest.mark.parametrize(
     ],
     ids=["jax", "accelerate", "deepspeed", "lightning"],
 )
+
+
+@pytest.fixture
+def launcher_python(python_with: Callable[[str], str]) -> str:
+    return python_with("libraries")
 
 
 def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
@@ -114,6 +119,8 @@ def test_they_train_as_one_process_would(
     for node in range(2):
         ranks = re.findall(r"rank (\d) of 4 on ", job.out(node))
         assert sorted(ranks) == [str(2 * node), str(2 * node + 1)], job.both()
+        # JAX's own count: one device a process, of four
+        assert job.out(node).count(" with 1 of 4 devices\n") == (2 if example == "jax" else 0)
     agrees(job.out(0), allowed)
     assert job.survivors() == []
 
@@ -173,6 +180,23 @@ def test_sigterm_reaches_every_process(cluster: Make, launcher_python: str, laun
     job = cluster(2)
     start(job, launcher, "sh", "-c", SAVES, PATH=f"{launcher_python.rpartition('/')[0]}:/usr/bin:/bin:/usr/sbin")
     stops(job, node, 60)
+
+
+@EXAMPLES
+def test_sigterm_reaches_every_process_of_the_examples(
+    cluster: Make, launcher_python: str, example: str, launcher: str, allowed: str
+) -> None:
+    job = cluster(2)
+
+    def ranks(word: str) -> set[str]:
+        return set(re.findall(rf"rank (\d) {word}", job.out(0) + job.out(1)))
+
+    start(job, launcher, launcher_python, str(TREE / "examples" / example / "train.py"), "--stay")
+    until(lambda: len(ranks("is up")) == 4, 120, "four processes")
+    job.signal(1, signal.SIGTERM)
+    assert job.ends(60) == {0: 143, 1: 143}, job.both()
+    assert ranks("told") == set("0123"), job.both()
+    assert job.survivors() == []
 
 
 def test_jax_s_processes_stop_at_one_step(cluster: Make, launcher_python: str) -> None:
