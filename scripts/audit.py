@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks pip-audit about scripts/bake/toolkit.lock: 0 when no package has a known hole, 1 when one has, 2 when unknown.
+"""Asks pip-audit about scripts/image/toolkit.lock: 0 when no package has a known hole, 1 when one has, 2 when unknown.
 
 pip-audit is content when its service does not answer or knows none of the packages, so what it reports is counted.
 """
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LOCK = Path(__file__).parent / "bake/toolkit.lock"
+LOCK = Path(__file__).parent / "image/toolkit.lock"
 OPTIONS = "--require-hashes --disable-pip --timeout 10 --progress-spinner off --format json --requirement"
 
 

@@ -15,15 +15,15 @@ from tests.containers import TREE, docker
 from tests.image.boxes import said, sh
 
 MOST = 60_000_000  # bytes that the toolkit may add
-# Layers that are the operating system's or the job's packages, by the script of scripts/bake that makes them.
-PACKAGES = ("bake/system", "bake/job", "/run/out/*.whl")
+# Layers that are the operating system's or the job's packages, by the script of scripts/image that makes them.
+PACKAGES = ("image/system", "image/job", "/run/out/*.whl")
 LOOK = "cd /opt/entrypoint && find . -type f -exec sha256sum {} + | sort -k2"
 
 
 def ours(history: list[tuple[int, str]]) -> int:
     """Bytes of the layers that are neither the base's nor its packages', newest layer first."""
     made = [by for _, by in history]
-    first = max(number for number, by in enumerate(made) if "bake/system" in by)  # older ones are the base's
+    first = max(number for number, by in enumerate(made) if "image/system" in by)  # older ones are the base's
     return sum(size for size, by in history[:first] if not any(word in by for word in PACKAGES))
 
 
@@ -47,7 +47,7 @@ def test_the_toolkit_is_small(image: str) -> None:
     assert ours(layers) <= MOST
     assert ours(layers) > 20_000_000  # the control: the layers of the toolkit are among those counted
     assert (
-        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/bake/job"), (7, "RUN /run/bake/system"), (5, "")]) > MOST
+        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/image/job"), (7, "RUN /run/image/system"), (5, "")]) > MOST
     )
 
 

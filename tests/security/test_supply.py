@@ -21,12 +21,12 @@ else:
 
 TREE = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
-BAKE = TREE / "scripts/bake"
+STEPS = TREE / "scripts/image"
 
 
 def locked(name: str, python: str = "") -> dict[str, tuple[str, int]]:
     """Package -> version, and how many hashes it has; of that Python's alone, where its version is given."""
-    text = (BAKE / f"{name}.lock").read_text().replace("\\\n", " ")
+    text = (STEPS / f"{name}.lock").read_text().replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
@@ -70,7 +70,7 @@ def _tampered(folder: Path) -> Path:
 def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
     """A wheel of the right name and version with other content is not installed; control: by its own hash it is."""
     wheel = _tampered(tmp_path)
-    text = (BAKE / "toolkit.lock").read_text()
+    text = (STEPS / "toolkit.lock").read_text()
     entry = re.search(r"(?m)^invoke==.*\n(?: +--hash=.*\n)+", text)
     assert entry
     own = f"{entry[0].split()[0]} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"

@@ -29,7 +29,7 @@ def test_every_threat_names_a_test_that_is_there() -> None:
 
 def test_every_package_has_a_reason() -> None:
     """Each package of the lock is named in the threat model with why it is needed, and no other is."""
-    locked = set(re.findall(r"(?m)^([a-z0-9-]+)==", (TREE / "scripts/bake/toolkit.lock").read_text()))
+    locked = set(re.findall(r"(?m)^([a-z0-9-]+)==", (TREE / "scripts/image/toolkit.lock").read_text()))
     table = TEXT[TEXT.index("| package | why |") :]
     named = {name for row in re.findall(r"(?m)^\| ([a-z][^|]*) \|", table) for name in row.split(", ")} - {"package"}
     assert named == locked
