@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, CantCreateError, EntrypointError, NoInputError, UsageError
+from entrypoint.host.proc import undo_launcher
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 from entrypoint.model import Facts, File
 
@@ -68,6 +69,7 @@ def script() -> None:
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
     gc.disable()  # a start makes no garbage, and looking for it takes 10 ms; a node's loop enables it
+    undo_launcher()
     os._exit(main())
 
 
@@ -89,6 +91,7 @@ def image() -> None:
         from entrypoint.host import facts, process
 
         hold_standard_streams()
+        undo_launcher()
         outcome, say = process.replace(given, facts.environment(), facts.cwd()), Speaker()
         say(f"{outcome.reason}; exit {outcome.status}")
         say.flush()

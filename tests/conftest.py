@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--with", action="append", default=[], help="NAME=PYTHON, as scripts/dev/python-with NAME prints it"
     )
+    parser.addoption("--image", action="append", help="try this image in place of those that are handed out")
 
 
 def pytest_configure() -> None:
@@ -45,6 +46,15 @@ def pytest_configure() -> None:
         default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of images try both that are handed out, or the BASES of their module; with --image those alone."""
+    given = any("image" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "image" in metafunc.fixturenames and not given:
+        own, asked = getattr(metafunc.module, "BASES", None), metafunc.config.getoption("--image")
+        images = [image for image in asked if own is None or image in own] if asked else own or IMAGES
+        metafunc.parametrize("image", images, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -59,11 +69,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("compose", "engines", "faults", "image", "networks", "sbatch"):
+    if folder in ("bake", "compose", "engines", "faults", "image", "networks", "sbatch"):
         item.add_marker("containers")
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
-        reason = missing(str(params.params.get("image", image) if params else image)) if folder != "image" else None
+        reason = missing(str(params.params.get("image", image) if params else image)) if folder not in ("bake", "image") else None
     if reason:
         item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -137,9 +147,9 @@ def python_with(pytestconfig: pytest.Config) -> Callable[[str], str]:
 # Containers
 
 
-@pytest.fixture(params=IMAGES)
+@pytest.fixture
 def image(request: pytest.FixtureRequest) -> str:
-    """Both images that are handed out."""
+    """An image, as pytest_generate_tests chooses them."""
     name: str = request.param
     if reason := missing(name):
         pytest.skip(reason)

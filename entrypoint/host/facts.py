@@ -34,7 +34,8 @@ def read() -> Facts:
     if not user:
         import glob
 
-        if library := glob.glob(f"/usr/lib/*/{NAMES}"):
+        # Where Debian, Fedora and Alpine have libraries.
+        if library := [found for place in ("lib/*", "lib64", "lib") for found in glob.glob(f"/usr/{place}/{NAMES}")]:
             programs[NAMES] = library[0]
     env = environment()
     return Facts(

@@ -112,6 +112,15 @@ def python_set_locale() -> bool:
         return False
 
 
+def undo_launcher() -> None:
+    """Give back in os.environ what the launcher of the toolkit's own Python kept from its loader: lD_PRELOAD, ...
+
+    scripts/image/launcher.c tells why. Without that launcher there are no such names.
+    """
+    for name in [name for name in os.environ if name.startswith("lD_")]:
+        os.environ[f"L{name[1:]}"] = os.environ.pop(name)
+
+
 def script(program: Sequence[str]) -> str:
     """The script that this Python command reads; "" if it is another program, or the script is not obvious."""
     if os.path.basename(program[0]).startswith("python"):

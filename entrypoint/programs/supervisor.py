@@ -30,7 +30,7 @@ import select
 import time
 
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
-from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat
+from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat, undo_launcher
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.programs.stream import Stream, write_all
 
@@ -100,6 +100,7 @@ def main(argv: list[str]) -> int:
     try:
         if python_set_locale():
             del os.environ["LC_CTYPE"]
+        undo_launcher()
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, pipe.fd, mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import subprocess
 import time
@@ -49,6 +50,12 @@ def said(image: str, *words: str, options: Sequence[str] = ()) -> str:
 def sh(image: str, script: str, *options: str) -> str:
     """stdout of a shell in the image, without anything of ours."""
     return said(image, "-c", script, options=("--entrypoint", "sh", *options)).strip()
+
+
+@functools.cache
+def python(image: str) -> tuple[str, ...]:
+    """The image's Python, as a command begins with it; the toolkit's own, isolated, where the image has none."""
+    return ("python",) if sh(image, "command -v python || true") else ("/opt/entrypoint/bin/python3", "-I")
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.containers import docker
-from tests.image.boxes import Pair, said, sh
+from tests.image.boxes import Pair, python, said, sh
 
 OURS = ("bcrypt", "paramiko", "cryptography", "entrypoint")
-# One rank after the other: mpirun passes on 2 KiB at a time, of whichever rank has any.
+# One rank after the other: mpirun passes on 2 KiB at a time, of whichever rank has any. Started by its launcher, the
+# toolkit's own Python has lD_PRELOAD for LD_PRELOAD, and so on.
 LOOK = (
     "import json, os, time; time.sleep(0.5 * int(os.environ.get('OMPI_COMM_WORLD_RANK', 0))); "
-    "print(json.dumps(dict(os.environ)))"
+    "print(json.dumps({name.replace('lD_', 'LD_', 1): value for name, value in os.environ.items()}))"
 )
 GIVEN = {
     "A": "1", "ODD": "it's \"two  words\" $HOME {{ x }}", "LINES": "a\nb", "EMPTY": "", "PYTHONPATH": "/mine",
@@ -37,7 +38,7 @@ def from_docker(image: str) -> dict[str, str]:
 
 def environments(image: str, *options: str) -> list[dict[str, str]]:
     """The environment of each rank."""
-    shown = said(image, "python", "-c", LOOK, options=("--hostname", "here", *options))
+    shown = said(image, *python(image), "-c", LOOK, options=("--hostname", "here", *options))
     return [json.loads(line) for line in shown.splitlines()]
 
 
@@ -45,9 +46,12 @@ def test_our_packages_are_invisible(image: str) -> None:
     """7.1 the job's Python neither finds nor lists our packages, under any PYTHONPATH of its own"""
     look = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
     options = ("-e", "PYTHONPATH=/tmp")
-    assert said(image, "python", "-c", look, *OURS, options=options) == "[]\n"
     listed = "from importlib.metadata import distributions; print(*[d.metadata['Name'] for d in distributions()])"
-    assert not set(said(image, "python", "-c", listed).lower().split()) & set(OURS)
+    if python(image) == ("python",):
+        assert said(image, "python", "-c", look, *OURS, options=options) == "[]\n"
+        assert not set(said(image, "python", "-c", listed).lower().split()) & set(OURS)
+    else:  # ours does not become the job's
+        assert sh(image, "command -v python3 || command -v python || true") == ""
     # The control: the toolkit's own Python has them.
     assert sh(image, f"/opt/entrypoint/bin/python -I -c '{look}' {' '.join(OURS)}") == str(list(OURS))
 
@@ -77,7 +81,7 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
     """7.6 nor have ranks of another node: nothing of the ssh login that started them"""
     with Pair(image, given(GIVEN), slots=1) as pair:
         plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", "python", options=pair.options_of(0)))
-        pair.start_both("python", "-c", LOOK)
+        pair.start_both(*python(image), "-c", LOOK)
         assert pair.ends() == [0, 0], pair.logs()
         ranks = [json.loads(line) for line in docker("logs", pair.boxes[0]).splitlines() if line.startswith("{")]
     assert sorted(rank["HOSTNAME"] for rank in ranks) == ["worker-0", "worker-1"]

@@ -13,11 +13,10 @@ from tests.image.boxes import Pair, run, started
 
 SOON = 5.0  # seconds; docker's own patience is 10
 OBEYS = ("sh", "-c", "echo up; exec sleep 1000")
-# A program that leaves orphans, which end at once.
+# A program that leaves orphans, which soon end; the last of them says so. It awaits none itself.
 ORPHANS = (
-    "python", "-c",
-    "import subprocess, sys, time\nfor i in range(6): subprocess.run(['sh', '-c', 'sleep 0.1 & exit'])\n"
-    "time.sleep(.5); sys.stdout.write('up\\n'); time.sleep(1000)",
+    "sh", "-c",
+    "for i in 1 2 3 4 5 6; do sh -c 'sleep 0.1 & exit'; done; sh -c '(sleep 0.6; echo up) & exit'; exec sleep 1000",
 )  # fmt: skip
 ZOMBIES = "cat /proc/[0-9]*/stat 2>/dev/null | awk '$3 == \"Z\"' | wc -l"
 

@@ -1,4 +1,4 @@
-"""`--table NAME`: what was tried, a line each, at the end of a run: deploy, engines, launchers, faults, image, network,
+"""`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines, launchers, faults, image, network,
 platforms, security or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
@@ -234,6 +234,12 @@ TABLES = {
         ("network", "launcher", "given", "seconds", "result"),
         order=lambda line: line.says,
         foot="{good} of {all} lines hold, of {rows} networks",
+    ),
+    "bake": Table(
+        "two lines in a Dockerfile: what, image, seconds, result",
+        functools.partial(_point, "bake", True),
+        _point_cells,
+        order=lambda line: line.says,
     ),
     "platforms": Table(
         "platforms",

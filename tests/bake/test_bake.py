@@ -1,0 +1,162 @@
+"""Images as others have them, and two lines in a Dockerfile: jobs boot, and what was there is as it was.
+
+`scripts/test-bake` makes both: entrypoint-bake-base:NAME, and entrypoint-two-lines:NAME from it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.containers import docker, logs
+from tests.image.boxes import Pair, run, said, sh, write
+
+BASES = tuple(f"entrypoint-two-lines:{name}" for name in ("bookworm", "trixie", "conda", "nopython", "openmpi"))
+TWO_LINES = "COPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\nRUN {before}/opt/entrypoint/install {words}"
+# What a user finds in an image, and should find afterwards.
+WHAT_IS_THERE = (
+    "for each in python python3 mpirun; do command -v $each; done; python --version; mpirun --version | head -n 1; "
+    "id; getent passwd | wc -l; echo $PATH; pwd; ls /etc/ssh/ssh_host_* /root/.ssh"
+)
+
+
+def before(image: str) -> str:
+    """The image that the two lines were added to."""
+    return image.replace("two-lines", "bake-base")
+
+
+def lines(said: str) -> list[str]:
+    """What ranks said, without our own words."""
+    return sorted(line for line in said.splitlines() if line.startswith("rank "))
+
+
+def test_mpirun_on_two_nodes(image: str) -> None:
+    """mpirun starts two ranks on each of two nodes, and both end with the program's status"""
+    program = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)"; exit $STATUS'
+    for status in (0, 7):
+        with Pair(image, ("-e", f"STATUS={status}")) as pair:
+            pair.start_both("image-entry", "sh", "-c", program)
+            assert pair.ends() == [status, status], pair.logs()
+            if status == 0:
+                ranks = [f"rank {rank} of 4 on worker-{rank // 2}" for rank in range(4)]
+                assert lines(logs(pair.boxes[0])) == ranks, pair.logs()
+
+
+def test_what_was_there_is_as_it_was(image: str) -> None:
+    """the image's Python, Open MPI, users, PATH and folder are those it had, and no key was added"""
+    was, now = sh(before(image), WHAT_IS_THERE + " 2>&1 || true"), sh(image, WHAT_IS_THERE + " 2>&1 || true")
+    had_mpirun = bool(sh(before(image), "command -v mpirun || true"))
+    added = {"/usr/bin/mpirun", *(line for line in now.splitlines() if line.startswith("mpirun (Open MPI)"))}
+    # What ssh's package brings: its own user, and where the image had no mpirun, one.
+    assert [line for line in _settled(now) if had_mpirun or line not in added] == _settled(was)
+
+
+def _settled(text: str) -> list[str]:
+    """Without lines that say that a program is not there, and without how many users there are: sshd has one."""
+    return [line for line in text.splitlines() if "not found" not in line and not line.isdecimal()]
+
+
+def test_a_second_install_changes_nothing(image: str) -> None:
+    """install may run again, also without a network, and then changes no file"""
+    look = "find / -xdev -newer /tmp/mark -not -path '/tmp*' -not -path '/run/sshd' -not -type d"
+    again = f"touch -d '1 second ago' /tmp/mark; /opt/entrypoint/install && {look}"
+    done = run(image, "-c", again, options=("--entrypoint", "sh", "--network", "none", "--user", "0"))
+    changed = {line for line in done.out.splitlines() if not line.startswith(("/usr/local/bin/", "/etc/host", "/etc/resolv"))}
+    assert (done.status, changed) == (0, set()), done
+    assert "installed: nothing" in done.err
+
+
+def test_a_program_gets_the_images_python(image: str) -> None:
+    """a program alone, and a job's, finds the image's own Python and its variables, and none of ours"""
+    look = "command -v python || echo none; env | grep -E '^(PYTHON|LD_|lD_|GCONV|LOCPATH)' | sort; python -V 2>&1"
+    wanted = sh(before(image), look + "; true")
+    assert said(image, "image-entry", "sh", "-c", look + "; true").strip() == wanted
+    job = said(image, "image-entry", "sh", "-c", look + "; true", options=("-e", "ENTRYPOINT_NAME=job")).strip()
+    assert job == wanted
+
+
+def test_what_is_meant_for_the_images_loader(image: str) -> None:
+    """LD_PRELOAD and LD_LIBRARY_PATH reach programs and ranks, and not the toolkit's own Python"""
+    libc = sh(image, "ls /lib/*/libc.so.6")
+    given = ("-e", f"LD_PRELOAD={libc}", "-e", "LD_LIBRARY_PATH=/mine")
+    show = ("sh", "-c", "echo $LD_PRELOAD $LD_LIBRARY_PATH")
+    assert said(image, "image-entry", *show, options=given) == f"{libc} /mine\n"
+    assert said(image, "image-entry", *show, options=(*given, "-e", "ENTRYPOINT_SLOTS=2")) == f"{libc} /mine\n" * 2
+
+
+def test_a_foreign_library_would_end_our_python() -> None:
+    """the control: without its launcher, the toolkit's Python does not start with a library of a newer image"""
+    image = "entrypoint-two-lines:trixie"
+    if docker("image", "ls", "--quiet", image).strip() == "":
+        pytest.skip(f"no image {image}; run scripts/test-bake")
+    libc = sh(image, "ls /lib/*/libc.so.6")
+    words = ("/opt/entrypoint/python/bin/python3", "-I", "-c", "print(1)")
+    done = run(image, *words, options=("-e", f"LD_PRELOAD={libc}"))
+    assert done.status != 0
+    assert run(image, *words).out == "1\n"
+
+
+def test_health(image: str) -> None:
+    """entrypoint health answers where a program runs alone"""
+    assert said(image, "entrypoint", "health") == "no boot of ours is going on here: the program runs by itself\n"
+
+
+def build(words: str = "", before: str = "", network: str = "default", user: str = "0") -> tuple[int, str]:
+    """Status and words of a build with the two lines, on a Debian without anything; the image is removed."""
+    tag = f"bake{uuid.uuid4().hex[:8]}"
+    text = f"FROM entrypoint-base:bookworm\nUSER {user}\n{TWO_LINES.format(before=before, words=words)}\n"
+    argv = ["docker", "build", "--progress=plain", "--network", network, "--tag", tag, "-"]
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, check=False,
+        env={"DOCKER_BUILDKIT": "1", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    docker("rmi", "--force", tag, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "before", "user", "says"),
+    [
+        ("", "mv /usr/bin/apt-get /usr/bin/dnf; ", "0", "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server"),
+        ("", "mv /usr/bin/apt-get /usr/bin/apk; ", "0", "RUN apk add nss_wrapper openmpi openssh before this line"),
+        ("", "mv /usr/bin/apt-get /usr/bin/other; ", "0", "no package manager that we know"),
+        ("", "", "0", "apt-get could not install"),
+        ("", "", "1000", "only root can install | uid is 1000"),
+        ("", "echo mine >/usr/local/bin/entrypoint; ", "0", "another program has this place | /usr/local/bin/entrypoint"),
+        ("--witout sshd", "", "0", "unknown argument | --witout"),
+    ],
+)
+def test_what_cannot_be_installed_is_named(words: str, before: str, user: str, says: str) -> None:
+    """what is missing and cannot be had fails the build, with what to do; --without does without"""
+    status, text = build(words, before, network="none", user=user)
+    assert status != 0
+    assert says in text
+
+
+def test_it_can_be_left_out() -> None:
+    """the control: without what is missing, the same build is well"""
+    status, text = build("--without sshd,ssh,mpirun,names", "rm /usr/bin/apt-get; ", network="none")
+    assert status == 0, text
+    assert "left out: sshd,ssh,mpirun,names" in text
+
+
+def test_a_job_of_one_node_boots_without_packages(folder: Path) -> None:
+    """with nothing of the system but its libc, one program boots: a spec, its environment, its status"""
+    tag = f"bake{uuid.uuid4().hex[:8]}"
+    text = (
+        "FROM entrypoint-base:bookworm\nCOPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\n"
+        "RUN rm /usr/bin/apt-get && /opt/entrypoint/install --without sshd,ssh,mpirun,names\n"
+    )
+    subprocess.run(
+        ["docker", "build", "--quiet", "--network", "none", "--tag", tag, "-"], input=text, text=True, check=True,
+        capture_output=True, env={"DOCKER_BUILDKIT": "1", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    try:
+        write(folder / "job.yaml", "env: {WHO: me}\ncommand: [sh, -c, 'echo hello $WHO; exit 5']\n")
+        done = run(tag, "image-entry", "--spec", "/job/job.yaml", options=("-v", f"{folder}:/job:ro"))
+        assert (done.status, done.out) == (5, "hello me\n"), done
+    finally:
+        docker("rmi", "--force", tag)
