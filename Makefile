@@ -20,6 +20,10 @@ test-image:  ## what `docker run` users may rely on, point by point, on both ima
 	@scripts/build-image gpu && scripts/build-image ascend
 	@scripts/test -m "" --table image --every tests/image --quiet
 
+.PHONY: test-bake
+test-bake:  ## the toolkit in images as others have them, by two lines of a Dockerfile: Debian 12 and 13, conda's Python, no Python, own Open MPI
+	@scripts/test-bake
+
 .PHONY: lint
 lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
 	@scripts/lint
