@@ -61,11 +61,10 @@ def _settled(text: str) -> list[str]:
 
 def test_a_second_install_changes_nothing(image: str) -> None:
     """install may run again, also without a network, and then changes no file"""
-    look = "find / -xdev -newer /tmp/mark -not -path '/tmp*' -not -path '/run/sshd' -not -type d"
-    again = f"touch -d '1 second ago' /tmp/mark; /opt/entrypoint/install && {look}"
+    look = "find / -xdev -newer /tmp/mark -not -path '/tmp*' -not -type d"
+    again = f"touch /tmp/mark; /opt/entrypoint/install && {look}"
     done = run(image, "-c", again, options=("--entrypoint", "sh", "--network", "none", "--user", "0"))
-    changed = {line for line in done.out.splitlines() if not line.startswith(("/usr/local/bin/", "/etc/host", "/etc/resolv"))}
-    assert (done.status, changed) == (0, set()), done
+    assert (done.status, done.out) == (0, ""), done
     assert "installed: nothing" in done.err
 
 
