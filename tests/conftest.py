@@ -73,7 +73,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("containers")
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
-        reason = missing(str(params.params.get("image", image) if params else image)) if folder not in ("bake", "image") else None
+        reason = (
+            missing(str(params.params.get("image", image) if params else image))
+            if folder not in ("bake", "image")
+            else None
+        )
     if reason:
         item.add_marker(pytest.mark.skip(reason=reason))
 

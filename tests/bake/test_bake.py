@@ -15,7 +15,9 @@ from tests.containers import docker, logs
 from tests.image.boxes import Pair, run, said, sh, write
 
 BASES = tuple(f"entrypoint-two-lines:{name}" for name in ("bookworm", "trixie", "conda", "nopython", "openmpi"))
-TWO_LINES = "COPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\nRUN {before}/opt/entrypoint/install {words}"
+TWO_LINES = (
+    "COPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\nRUN {before}/opt/entrypoint/install {words}"
+)
 # What a user finds in an image, and should find afterwards.
 WHAT_IS_THERE = (
     "for each in python python3 mpirun; do command -v $each; done; python --version; mpirun --version | head -n 1; "
@@ -119,12 +121,22 @@ def build(words: str = "", before: str = "", network: str = "default", user: str
 @pytest.mark.parametrize(
     ("words", "before", "user", "says"),
     [
-        ("", "mv /usr/bin/apt-get /usr/bin/dnf; ", "0", "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server"),
+        (
+            "",
+            "mv /usr/bin/apt-get /usr/bin/dnf; ",
+            "0",
+            "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server",
+        ),
         ("", "mv /usr/bin/apt-get /usr/bin/apk; ", "0", "RUN apk add nss_wrapper openmpi openssh before this line"),
         ("", "mv /usr/bin/apt-get /usr/bin/other; ", "0", "no package manager that we know"),
         ("", "", "0", "apt-get could not install"),
         ("", "", "1000", "only root can install | uid is 1000"),
-        ("", "echo mine >/usr/local/bin/entrypoint; ", "0", "another program has this place | /usr/local/bin/entrypoint"),
+        (
+            "",
+            "echo mine >/usr/local/bin/entrypoint; ",
+            "0",
+            "another program has this place | /usr/local/bin/entrypoint",
+        ),
         ("--witout sshd", "", "0", "unknown argument | --witout"),
     ],
 )

@@ -47,7 +47,8 @@ def test_the_toolkit_is_small(image: str) -> None:
     assert ours(layers) <= MOST
     assert ours(layers) > 20_000_000  # the control: the layers of the toolkit are among those counted
     assert (
-        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/image/job"), (7, "RUN /run/image/system"), (5, "")]) > MOST
+        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/image/job"), (7, "RUN /run/image/system"), (5, "")])
+        > MOST
     )
 
 

@@ -39,7 +39,9 @@ def test_the_launcher_keeps_the_loader_s_variables_from_python(launcher: str) ->
 
 
 def test_words_and_status_pass_the_launcher(launcher: str) -> None:
-    done = subprocess.run([launcher, "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""], capture_output=True, check=False)
+    done = subprocess.run(
+        [launcher, "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""], capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout) == (7, b"two  words \n")
 
 
