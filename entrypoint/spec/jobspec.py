@@ -81,7 +81,7 @@ class MpiSpec:
       mpirun, and only ib0,bond0,eth0.
     tune_file:
       Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment.
-    bind_args: mpirun's binding options; `-bind-to none -map-by slot` where not given.
+    bind_args: mpirun's binding options; `--bind-to none --map-by slot` where not given.
     x_args: mpirun's -x options; the documented NCCL and Horovod ones where not given.
     mca_args: mpirun's -mca options; the documented ones where not given.
     extra_args: More options for mpirun, split at white space.

@@ -21,7 +21,7 @@ ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 THERE = [name for name in ("ib0", "bond0", "eth0") if Path("/sys/class/net", name).exists()]
 INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=ib0,bond0,eth0"] if THERE else []
 
-BIND = ["-bind-to", "none", "-map-by", "slot"]
+BIND = ["--bind-to", "none", "--map-by", "slot"]
 X = [
     *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO"),
     *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),

@@ -25,7 +25,7 @@ fi
 OPENMPI_NP=${OPENMPI_NP:-2}
 OPENMPI_HOST_FILE_PATH=${OPENMPI_HOST_FILE_PATH:-/tmp/entrypoint-1000-36666/hostfile}
 TUNE_ENV_FILE=${TUNE_ENV_FILE:-}
-OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"-bind-to none -map-by slot"}
+OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"--bind-to none --map-by slot"}
 OPENMPI_EXTRA_ARGS=${OPENMPI_EXTRA_ARGS:-}
 
 # NCCL gives up when none of the named interfaces exists, so the documented default is used only where one does.
