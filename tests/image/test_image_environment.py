@@ -67,7 +67,7 @@ def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
     """7.3 a job has what was given and what `plan` lists, and no more"""
     job = {**GIVEN, "ENTRYPOINT_NAME": "job", "ENTRYPOINT_SLOTS": str(slots)}
     options = ("--hostname", "here", *given(job))
-    plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", "python", options=options))
+    plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", *python(image), options=options))
     listed = {variable["name"] for variable in _variables(plan)}
     wanted = from_docker(image) | job
     for found in environments(image, *given(job)):
@@ -80,7 +80,7 @@ def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
 def test_ranks_of_another_node_have_no_more(image: str) -> None:
     """7.6 nor have ranks of another node: nothing of the ssh login that started them"""
     with Pair(image, given(GIVEN), slots=1) as pair:
-        plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", "python", options=pair.options_of(0)))
+        plan = json.loads(said(image, "entrypoint", "plan", "--json", "--", *python(image), options=pair.options_of(0)))
         pair.start_both(*python(image), "-c", LOOK)
         assert pair.ends() == [0, 0], pair.logs()
         ranks = [json.loads(line) for line in docker("logs", pair.boxes[0]).splitlines() if line.startswith("{")]
