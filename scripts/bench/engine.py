@@ -23,7 +23,7 @@ MOUNT = ("-v", f"{HERE}:/bench:ro")  # what of this folder runs inside container
 PORT = "36666"
 # What run_mpi.sh gives mpirun, docs/reference/mpirun.md; the way to the nodes is each side's own.
 OPTIONS = (
-    "-bind-to none -map-by slot -x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_DEBUG=INFO -x NCCL_SOCKET_FAMILY=AF_INET "
+    "--bind-to none --map-by slot -x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_DEBUG=INFO -x NCCL_SOCKET_FAMILY=AF_INET "
     "-x NCCL_IB_DISABLE=0 -x NCCL_SOCKET_IFNAME=ib0,bond0,eth0 -mca pml ob1 -mca btl ^openib,ofi "
     "-mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1 -mca odls_base_sigkill_timeout 30"
 )

@@ -25,7 +25,7 @@ fi
 OPENMPI_NP=${OPENMPI_NP:-8}
 OPENMPI_HOST_FILE_PATH=${OPENMPI_HOST_FILE_PATH:-/tmp/entrypoint-1000-36666/hostfile}
 TUNE_ENV_FILE=${TUNE_ENV_FILE:-}
-OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"-bind-to none -map-by slot"}
+OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"--bind-to none --map-by slot"}
 OPENMPI_EXTRA_ARGS=${OPENMPI_EXTRA_ARGS:-}
 
 # NCCL gives up when none of the named interfaces exists, so the documented default is used only where one does.
@@ -61,7 +61,8 @@ if [ "$major" -ge 5 ]; then
   default_mca="-mca pml ob1 --prtemca plm_ssh_no_tree_spawn true"
 else
   daemon=-mca remote_shell=plm_rsh whole_names=orte_keep_fqdn_hostnames
-  default_mca="-mca pml ob1 -mca btl ^openib -mca plm_rsh_no_tree_spawn true"
+  # Without IPv4, ofi aborts a rank now and then.
+  default_mca="-mca pml ob1 -mca btl ^openib,ofi -mca plm_rsh_no_tree_spawn true"
 fi
 OPENMPI_MCA_ARGS=${OPENMPI_MCA_ARGS:-$default_mca}
 
