@@ -1,5 +1,5 @@
-"""`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines, launchers, faults, image, network,
-platforms, security or slurm.
+"""`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines, launchers, faults, image,
+network, platforms, security or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
