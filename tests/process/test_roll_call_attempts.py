@@ -119,7 +119,7 @@ def call(
     before: Sequence[Peer] = (),
 ) -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
-    keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n")
+    keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n", "")
     node = Node(1, "b", 1, address, ssh_port=peer.port)
     hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
 
