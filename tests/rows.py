@@ -141,8 +141,8 @@ EXAMPLES = {
     ),
 }
 _WAYS = {
-    "trains": ("trains", "test_it_trains_as_one_process_would"),
-    "variables": ("trains, from variables", "test_it_trains_from_variables_alone"),
+    "trains": ("trains as one process", "test_it_trains_as_one_process_would"),
+    "variables": ("the same, from variables", "test_it_trains_from_variables_alone"),
     "fails": ("a process fails", "test_a_failing_process_is_everybody_s_status"),
     "stops": ("SIGTERM", "test_sigterm_reaches_every_process"),
     "loses": ("a node is killed", "test_the_others_go_on"),
