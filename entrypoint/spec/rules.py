@@ -74,7 +74,7 @@ class FieldInfo:
     @property
     def example(self) -> str:  # a value it takes
         if self.default is None:
-            return f"{self.rule.ge:g}" if self.rule.ge > -inf else '"2.1"'
+            return f"{self.rule.ge:g}" if self.rule.ge > -inf else f'"{self.rule.words.rpartition(" ")[2]}"'
         return str(self.default).removesuffix(".0")
 
     @property

@@ -53,9 +53,9 @@ def test_restarts_of_the_user_s_own() -> None:
         ("nodes: 2:3", "nodes: the most nodes of an elastic job are its hosts | 3, with 4 hosts"),
         ("nodes: 5:4", "nodes: the least is more than the most | 5:4 | write 4:5"),
         ("nodes: 2:4\ntorch: {rdzv_backend: static}", "nodes: a static rendezvous has a fixed number of nodes"),
-        ("nodes: 4", "nodes: a least and most number, such as 2:4 is needed"),
-        ("nodes: two", "nodes: a least and most number, such as 2:4 is needed"),
-        ("nodes: [2, 4]", "nodes: a least and most number, such as 2:4 is needed"),
+        ("nodes: 4", "nodes: a pair of numbers such as 2:4 is needed"),
+        ("nodes: two", 'nodes: a pair of numbers such as 2:4 is needed | "two" | write for example "2:4"'),
+        ("nodes: [2, 4]", "nodes: a pair of numbers such as 2:4 is needed"),
     ],
 )
 def test_what_is_refused(text: str, says: str) -> None:
