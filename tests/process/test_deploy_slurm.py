@@ -172,7 +172,7 @@ def test_other_signals_go_on_and_the_job_goes_on(name: str, cluster: Cluster, tm
     started(made)
     for count in (1, 2, 3):
         batch.send_signal(signal.Signals[f"SIG{name}"])
-        until(lambda: [made.said(f"node-{node}")[1:] for node in (0, 1)] == [[f"SIG{name}"] * count] * 2, name)  # noqa: B023
+        until(lambda: [made.said(f"node-{node}")[1:] for node in (0, 1)] == [[f"SIG{name}"] * count] * 2, name)  # noqa: B023 called at once
     batch.send_signal(signal.SIGTERM)
     assert ended(batch) == (143, "")
 
