@@ -13,7 +13,7 @@ import yaml
 
 from entrypoint import cli, registry
 from entrypoint import spec as specs
-from entrypoint.arguments import DEPLOY
+from entrypoint.cli.deploy import OPTIONS
 from tests import slurm
 from tests.cluster import clean_environment
 
@@ -106,7 +106,7 @@ OWN = {
 
 @pytest.mark.deployed("{target}", "every flag of deploy", "taken, or an error (64) that names it and the target")
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
-@pytest.mark.parametrize("name", DEPLOY)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_what_a_target_cannot_express_is_refused_by_name(
     name: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ NEVER = (
     *("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal"),
     *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna", "jsonpatch"),
 )
-PARSING = ("argparse", "entrypoint.arguments", "entrypoint.spec", "entrypoint.plan")
+PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")
 OWN = "entrypoint.session.rollcall", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from entrypoint import cli, plan
-from entrypoint.arguments import parser
+from entrypoint.cli.inputs import overrides
+from entrypoint.cli.parser import parser
 from entrypoint.model import Facts, Plan
 from entrypoint.spec import load
 from entrypoint.values import replace
@@ -104,7 +105,7 @@ def planned(facts: Facts, words: list[str]) -> Plan:
     at = words.index("--")
     args: Any = parser(None, words[1:at]).parse_args(words[1:at])
     args.command = words[at + 1 :]
-    spec = load(None, "", facts.env, cli._overrides(args))
+    spec = load(None, "", facts.env, overrides(args))
     return plan.settle(spec, replace(facts, programs={"sshd": "/usr/sbin/sshd"}))
 
 

@@ -1,0 +1,101 @@
+"""argv in, exit status out: the only place that prints for people and catches errors.
+
+Each command is a module of this folder, with its `arguments` and its `act`, and imports what it needs by itself:
+tests/process/test_imports.py holds what none of them may import.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from entrypoint import __version__
+from entrypoint.cli.inputs import TRACE
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.host.proc import undo_launcher
+from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
+
+NAMES = ("run", "plan", "render", "deploy", "ranktable", "health", "facts", "schema")  # in the order of --help
+_SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The `entrypoint` command. Returns its exit status."""
+    hold_standard_streams()
+    say = Speaker()
+    try:
+        ours, program = _split(list(sys.argv[1:] if argv is None else argv))
+        if ours == ["--version"]:
+            answer(f"entrypoint {__version__}\n")
+            return 0
+        from entrypoint.cli.parser import parser
+
+        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, ours).parse_args(ours)
+        args.command = program
+        status: int = importlib.import_module(f"entrypoint.cli.{args.action}").act(args, say)
+        return status
+    except EntrypointError as error:
+        for line in error.lines():
+            say(line)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        say(f"internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
+        if os.environ.get(TRACE):
+            import traceback
+
+            for line in traceback.format_exc().splitlines():
+                say(f"  | {line}")
+        return EXIT_SOFTWARE
+    finally:
+        say.flush()
+
+
+def script() -> None:
+    """`entrypoint` as a program: ends at once, since taking a Python apart costs each node 35 ms for nothing."""
+    # asyncio and paramiko import these where they are there, and do without. Nothing here speaks TLS, which takes 4 MB
+    # of each node's memory, or runs commands from an ssh_config, which takes the leader 40 ms.
+    for unused in ("ssl", "invoke"):
+        sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
+    gc.disable()  # a start makes no garbage, and looking for it takes 10 ms; a node's loop enables it
+    undo_launcher()
+    os._exit(main())
+
+
+def of_image(words: Sequence[str]) -> list[str] | None:
+    """The toolkit's own words for those of `docker run IMAGE`; None where these are a program that boots by itself."""
+    first = words[0] if words else ""
+    if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
+        return None
+    if first in ("--help", "--version"):
+        return [first]
+    return ["run", "--passthrough", "--", *words] if first and not first.startswith("-") else ["run", *words]
+
+
+def image() -> None:
+    """`image-entry` as a program: what an image runs; scripts/image-entry says what its words mean."""
+    given = sys.argv[1:]
+    words = of_image(given)
+    if words is None:
+        from entrypoint.host import facts, process
+
+        hold_standard_streams()
+        undo_launcher()
+        outcome, say = process.replace(given, facts.environment(), facts.cwd()), Speaker()
+        say(f"{outcome.reason}; exit {outcome.status}")
+        say.flush()
+        os._exit(outcome.status)
+    sys.argv[1:] = words
+    script()
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and the program's after the first `--`, which argparse would look into."""
+    if "--" not in argv:
+        return argv, []
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]

@@ -1,0 +1,91 @@
+"""`entrypoint deploy`: the file that another system runs the job from."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from entrypoint import registry
+from entrypoint.cli import inputs, outputs
+from entrypoint.cli.parser import PROGRAM, command, job_arguments
+from entrypoint.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from types import ModuleType
+    from typing import Any
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+OPTIONS = {
+    "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
+    "nodes": ("N", "number of nodes, where the spec names no hosts"),
+    "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
+    "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job where not given (kubernetes)"),
+    "patch": ("FILE", "changes to the rendered objects, as kustomize has them, YAML (kubernetes). May be repeated"),
+    "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
+    "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
+    "flavor": ("ID", "kind of the instances (modelarts)"),
+    "pool": ("ID", "dedicated resource pool (modelarts)"),
+    "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
+    "logs": ("OBS", "OBS folder for the job's logs (modelarts)"),
+}
+"""The options of this command beside those of the job: metavar and help. A target says which it takes: `TAKES`."""
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "print the file that another system runs the job from"
+    deploy = command(commands, "deploy", f"TARGET --image IMAGE {PROGRAM}", text)
+    job_arguments(deploy, spec)
+    deploy.add_argument("target", choices=registry.names("deploy"))
+    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+    for name, (metavar, words) in OPTIONS.items():
+        more: dict[str, Any] = {"action": "append"} if name in ("resource", "patch") else {}
+        deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print or write the file of that system. Returns 0."""
+    from entrypoint import spec as specs
+
+    spec, text = inputs.spec(args, say)
+    if not args.spec:
+        raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
+    module = registry.load("deploy", args.target)
+    folder, name = os.path.split(os.path.abspath(args.spec))
+    nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() else None
+    if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
+        seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
+        raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
+    own: dict[str, Any] = _options(args, module)
+    own["patches"] = tuple(
+        each for file in own.pop("patch", ()) for each in specs.read_patches(inputs.text(file), file)
+    )
+    options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
+    rendered: str = module.render(spec, options)
+    if names := spec.written_secrets():
+        say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
+    if left := specs.kept_back(spec):
+        say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
+    for line in module.notes(spec, options) if hasattr(module, "notes") else ():
+        say(line)
+    return outputs.give(rendered, args.out, say)
+
+
+def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
+    """Deploy's own options that were given, but for those whose text is read elsewhere.
+
+    Raises UsageError for one that the target cannot express, and where an image is missing.
+    """
+    from entrypoint.deploy._options import DEFAULT
+
+    given = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
+    takes = getattr(target, "TAKES", DEFAULT)
+    if other := [f"--{name}" for name in given if name not in takes]:
+        do = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
+        raise UsageError(f"the target {args.target} cannot express this", ", ".join(other), do)
+    if not args.image and getattr(target, "NEEDS_IMAGE", True):
+        raise UsageError(f"the target {args.target} needs an image", "no --image", "add --image IMAGE")
+    return {name: value for name, value in given.items() if name not in ("nodes", "resource")}

@@ -1,0 +1,33 @@
+"""`entrypoint facts`: what is seen of the platform."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs
+from entrypoint.cli.parser import command, job_arguments
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "print which platforms match this container, the one that is taken, and the variables it reads"
+    job_arguments(command(commands, "facts", "[options]", text), spec)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print what was recognised. Returns the status that `run` would refuse it with, else 0."""
+    from entrypoint.host.facts import read
+    from entrypoint.plan import seen
+
+    found = seen.seen(read(), inputs.spec(args, say)[0].platform)  # no platform asks for the network or mpirun
+    answer(seen.text(found))
+    if "error" in found:
+        say(f"run would end: {found['error']}; exit {found['status']}")
+    return int(found.get("status", 0))

@@ -1,0 +1,31 @@
+"""`entrypoint health`: for probes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from entrypoint.cli.parser import command
+from entrypoint.errors import CantCreateError
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Say whether the job has started on this node. Returns 0 or 1."""
+    from entrypoint.host import health
+
+    ready, words = health.check()
+    with contextlib.suppress(CantCreateError):  # a probe asks for the status
+        answer(f"{words}\n")
+    return 0 if ready else 1

@@ -1,0 +1,37 @@
+"""`entrypoint plan`: what `run` will do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs
+from entrypoint.cli.parser import PROGRAM, command, job_arguments
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "print what run will do, with the origin of each value; no network, no writes"
+    plan = command(commands, "plan", PROGRAM, text)
+    job_arguments(plan, spec)
+    plan.add_argument("--json", action="store_true", help="as JSON")
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print the plan. Returns the status that `run` would refuse it with, else 0."""
+    from entrypoint.host import checks
+    from entrypoint.plan import settle
+    from entrypoint.plan.show import plan_json, plan_text
+
+    spec, facts = inputs.job(args, say)
+    made, refused = checks.dry_run(spec, facts, settle(spec, facts), say)
+    answer(plan_json(spec, made) if args.json else plan_text(spec, made))
+    for outcome in refused:
+        say(f"run would end: {outcome.reason}; exit {outcome.status}")
+    return refused[0].status if refused else 0

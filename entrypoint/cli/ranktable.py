@@ -1,0 +1,65 @@
+"""`entrypoint ranktable`: the rank tables of Ascend jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs, outputs
+from entrypoint.cli.parser import command
+from entrypoint.errors import UsageError
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    both = command(commands, "ranktable", "convert|make|check ...", "work on the rank tables of Ascend jobs")
+    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
+
+    options = "[--to v1.0|v0.1] [--out FILE]"
+    convert = command(verbs, "ranktable convert", f"FILE {options}", "write a rank table of any form in another")
+    convert.add_argument("file", metavar="FILE", help="rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab")
+
+    usage = f"--server-id IP (--hccn-conf FILE | --addresses IP,IP) ... {options}"
+    make = command(verbs, "ranktable make", usage, "make a rank table of the servers given, in their order")
+    make.add_argument("--server-id", action="append", required=True, metavar="IP", help="a server; may be repeated")
+    devices: dict[str, Any] = {"action": "append", "dest": "devices", "default": []}
+    file, addresses = "its /etc/hccn.conf", "its devices' addresses, device 0 first"
+    make.add_argument("--hccn-conf", metavar="FILE", help=file, type=lambda it: ("hccn-conf", it), **devices)
+    make.add_argument("--addresses", metavar="IP,IP", help=addresses, type=lambda it: ("addresses", it), **devices)
+    for verb in (convert, make):
+        verb.add_argument("--to", choices=["v1.0", "v0.1"], default="v1.0", help="form to write; v1.0 if not given")
+        verb.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+
+    check = command(verbs, "ranktable check", "FILE [--me NAME]", "print servers, devices and ranks")
+    check.add_argument("file", metavar="FILE", help="rank table of any form")
+    check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Convert, make or check a rank table. Returns 0."""
+    from entrypoint import ranktable
+
+    if args.verb == "make":
+        if len(args.server_id) != len(args.devices):
+            seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
+            raise UsageError("each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
+        tables = [
+            ranktable.from_hccn_conf(inputs.text(given), server, given)
+            if kind == "hccn-conf"
+            else ranktable.from_addresses([part.strip() for part in given.split(",")], server, given)
+            for server, (kind, given) in zip(args.server_id, args.devices, strict=True)
+        ]
+        table = ranktable.merge(tables)
+    else:
+        table = ranktable.parse(inputs.text(args.file), args.file)
+    if args.verb == "check":
+        answer(ranktable.describe(table, args.me))
+        return 0
+    return outputs.give(ranktable.WRITERS[args.to](table), args.out, say)

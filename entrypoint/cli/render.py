@@ -1,0 +1,47 @@
+"""`entrypoint render`: the scripts for a person."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs, outputs
+from entrypoint.cli.parser import command, job_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config"
+    render = command(commands, "render", "--out DIR [options]", text)
+    job_arguments(render, spec)
+    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Write the scripts. Returns 0."""
+    from pathlib import Path
+
+    from entrypoint import spec as specs
+    from entrypoint.plan import rendered
+
+    # The scripts run elsewhere and on any node, so this machine needs no place among the hosts.
+    args.spec = os.path.abspath(args.spec) if args.spec else None
+    if args.node_rank is None:
+        args.node_rank = "0"
+    spec, facts = inputs.job(args, say)
+    origin = f"{args.spec} and this environment" if args.spec else "this environment"
+    scripts = rendered(spec, facts, origin)
+    outputs.write(Path(args.out), scripts)
+    if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
+        say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
+    if left := specs.kept_back(spec):
+        say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
+    for file in scripts:
+        say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
+    return 0

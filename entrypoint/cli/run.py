@@ -1,0 +1,77 @@
+"""`entrypoint run`: boot this node's part of the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import NAMES, inputs
+from entrypoint.cli.parser import PROGRAM, command, job_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+    from entrypoint.model import Facts
+    from entrypoint.spec import JobSpec
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    run = command(commands, "run", PROGRAM, "boot this node's part of the job and end with its result")
+    job_arguments(run, spec)
+    text = "only run PROGRAM, as it is, where nothing describes a job"
+    run.add_argument("--passthrough", action="store_true", help=text)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Boot this node. Returns the exit status that the job gives it."""
+    from entrypoint.host import process
+    from entrypoint.host.result import recorded
+    from entrypoint.host.signals import Signals, Stopped
+
+    process.show(process.WAITING)
+    try:
+        with recorded(say) as result:
+            signals = Signals(say)
+            signals.watch()  # before anything slow
+            from entrypoint.host.facts import of_job, read
+            from entrypoint.plan import locate, settle
+
+            spec, facts = inputs.spec(args, say)[0], read()
+            process.hide_memory()  # not before: then only root reads /proc/self/environ
+            if args.passthrough and not _describes_job(spec, facts):
+                outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
+                meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
+                say(f"{outcome.reason}{meant}; exit {outcome.status}")
+                return outcome.status
+            topology = locate(spec, facts)
+            of_this_job = of_job(facts)  # mpirun answers while we import
+            from entrypoint.run import execute
+
+            result.about(topology)
+            if len(topology.nodes) > 1:
+                say.name = topology.this.label
+            if spec.prefix == "job":
+                say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
+            facts = of_this_job()
+            outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
+    except Stopped as stop:
+        outcome = stop.outcome
+    if outcome.status != 0 or len(topology.nodes) > 1:
+        say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
+    return outcome.status
+
+
+def _describes_job(spec: JobSpec, facts: Facts) -> bool:
+    """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
+    from entrypoint import registry
+    from entrypoint import spec as specs
+    from entrypoint.platforms import ANY_PROGRAM
+
+    # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
+    given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
+    if specs.settings_in(inputs.environ()) or given or specs.kept_back(spec):
+        return True
+    platform = registry.choose("platforms", spec.platform, facts, "local")
+    return platform.__name__.rpartition(".")[2] not in ANY_PROGRAM

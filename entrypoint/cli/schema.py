@@ -1,0 +1,29 @@
+"""`entrypoint schema`: the spec's JSON Schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli.parser import command
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print the schema. Returns 0."""
+    import json
+
+    from entrypoint.spec.reference import schema
+
+    answer(f"{json.dumps(schema(), indent=2)}\n")
+    return 0
