@@ -40,16 +40,8 @@ class Leader:
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
         self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
         self._ends = Ends()
-        self._ranks = RankWatch(
-            machine,
-            spec,
-            topology,
-            self._ends.failures,
-            self._talk,
-            self._decide,
-            self._settle,
-            draft.launch.agents_stay,
-        )
+        failures, stay = self._ends.failures, draft.launch.agents_stay
+        self._ranks = RankWatch(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
         self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
         self._ending = Ending(machine, spec, topology, self._peers, self._talk)
         self._user_signals = UserSignals()
