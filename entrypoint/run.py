@@ -23,6 +23,7 @@ from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
 from entrypoint.host.speaker import Say, Speaker
 from entrypoint.host.sshd import Sshd
+from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
 from entrypoint.job.worker import Worker
@@ -155,10 +156,12 @@ class Loop:
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background)
+        self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, say)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's outcome."""
+        self._state.open()
         self.tell(events.Began())
         return await self._over
 
@@ -181,7 +184,8 @@ class Loop:
             self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.Woke())
 
     def _step(self, event: Any) -> None:
-        for action in self.machine.handle(event, time.monotonic()):
+        now = time.monotonic()
+        for action in self._state.saw(event, self.machine.handle(event, now), now):
             try:
                 self._perform(action)
             except Exception as error:
@@ -273,6 +277,8 @@ class Loop:
                 self.tell(events.Progress(programs.written(), process.is_read(1, 2)))
             case actions.AwaitLaunchers():
                 self._background(self._await_launchers())
+            case actions.Lost():
+                pass  # `State` has seen it
             case actions.End(outcome):
                 self._over.set_result(outcome)
             case _:
@@ -383,4 +389,5 @@ class Loop:
         await self._programs.close()
         if self._sshd is not None:
             await self._sshd.ended()
+        self._state.close()
         self._run_dir.close()

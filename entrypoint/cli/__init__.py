@@ -18,7 +18,17 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
 from entrypoint.host.proc import undo_launcher
 from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 
-NAMES = ("run", "plan", "render", "deploy", "ranktable", "health", "facts", "schema")  # in the order of --help
+NAMES = (
+    "run",
+    "plan",
+    "render",
+    "deploy",
+    "ranktable",
+    "health",
+    "status",
+    "facts",
+    "schema",
+)  # in the order of --help
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
 

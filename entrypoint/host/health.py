@@ -23,15 +23,15 @@ _YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set it
 
 def check(root: Path = Path("/proc")) -> tuple[bool, str]:
     """Whether it is ready, and why, in a few words."""
-    states = _states(root)
-    if not states:
+    found = states(root)
+    if not found:
         return True, "no boot of ours is going on here: the program runs by itself"
-    if WAITING in states:
+    if WAITING in found:
         return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"
 
 
-def _states(root: Path) -> list[str]:
+def states(root: Path = Path("/proc")) -> list[str]:
     """The state of each boot of this user; if it has none, of the user that PID 1 belongs to."""
     users = [os.geteuid()]
     with contextlib.suppress(OSError):

@@ -69,6 +69,7 @@ class Speaker:
         self._lines: deque[bytes] = deque()  # the first one is being written
         self._bytes = 0  # of them
         self._lost = 0  # lines that could not be written, or were dropped for later ones
+        self.lost = 0  # all of these so far
         self._torn = False  # whether the last line may be half-written
         self._last_output = -1  # file that tells how programs' last line ended (stream.py)
         self._heard = 0  # when that file was written, as of our last look
@@ -85,6 +86,7 @@ class Speaker:
                 self._bytes -= len(self._lines[1])
                 del self._lines[1]
                 self._lost += 1
+                self.lost += 1
             self._changed.notify_all()
             if self._running() and not self._late:
                 self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
@@ -136,6 +138,7 @@ class Speaker:
             lost, self._torn = 0, False
         except OSError:
             lost, self._torn = lost + 1, True
+            self.lost += 1
         with self._changed:
             self._lost += lost
             self._bytes -= len(self._lines.popleft())

@@ -106,6 +106,14 @@ class AwaitLaunchers:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Another node is lost, and why. Nothing is to be done: it is for those who ask how the job is."""
+
+    node: int
+    why: str
+
+
+@dataclass(frozen=True)
 class End:
     """This node's part is over, with this outcome. Nothing comes after it."""
 

@@ -221,6 +221,7 @@ class Leader:
             seen = f"its session ended, last word {silent:.1f}s before"
         lost = f"{host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
+        self._act(actions.Lost(node, reason))
         if not self._talk.over:
             self._say(reason)  # say it now: the last line comes only after the grace
         if self._can_do_without(node):

@@ -174,6 +174,7 @@ class Worker:
         if silent > patience and self.outcome is None:
             reason = f"{self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
             outcome = RetryError(reason).outcome
+            self._act(actions.Lost(_LEADER, reason))
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return

@@ -78,7 +78,7 @@ class Programs:
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
                 self._ranks.read()  # reports of ranks go before this answer
-                self._tell(messages.Pong(self._idle(), number))
+                self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which would end.
                 ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
@@ -236,7 +236,7 @@ class Programs:
         killed = (status == 128 + signal.SIGKILL and self._memory.oom_killed()) or ""
         return killed or (status != 0 and self._processes.refused()) or ""
 
-    def _idle(self) -> float:
+    def idle(self) -> float:
         """Seconds since a rank of this node printed something, or since its programs were started."""
         try:
             # Not the file's own time: a clock may jump, and a file server has another one.

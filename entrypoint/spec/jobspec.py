@@ -10,10 +10,12 @@ from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
 from entrypoint.spec.patches import Patch
 from entrypoint.spec.rules import (
+    ADDRESS,
     INTERFACE,
     JOB_NAME,
     MAX_NODES,
     MAX_SLOTS,
+    METRICS_FILE,
     PATH,
     RUN_DIR,
     HostEntry,
@@ -218,6 +220,22 @@ class StallSpec:
 
 
 @dataclass(frozen=True)
+class MetricsSpec:
+    """Prometheus metrics of each node's entrypoint; none where neither file nor port is given.
+
+    file:
+      Path of a file ending with .prom, for node_exporter's textfile collector, in a folder that is there; `{node}` in
+      it becomes worker-0, worker-1, ..., so that nodes that share a folder do not share the file.
+    port: TCP port that serves /metrics on every node, to anybody who reaches it.
+    address: IP address that it listens at, such as 0.0.0.0 for a Prometheus outside of the container.
+    """
+
+    file: Annotated[str | None, METRICS_FILE] = None
+    port: Port | None = None
+    address: Annotated[str, ADDRESS] = "127.0.0.1"
+
+
+@dataclass(frozen=True)
 class KubernetesSpec:
     """What `entrypoint deploy kubernetes` alone reads. Containers ignore it.
 
@@ -307,6 +325,7 @@ class JobSpec:
     ray: RaySpec = RaySpec()
     ascend: AscendSpec = AscendSpec()
     stall: StallSpec = StallSpec()
+    metrics: MetricsSpec = MetricsSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
     kubernetes: KubernetesSpec = KubernetesSpec()
 

@@ -61,6 +61,7 @@ HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
+    "status": (("status", "--run-dir", "/nowhere"), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER)),
     "a program alone": (
         ("run", "--passthrough", "--", "true"),

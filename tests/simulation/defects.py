@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from entrypoint.job import analysis, ending, leader, messages, peers, ranks, rollcall, talk, worker
+from entrypoint.job import actions, analysis, ending, leader, messages, peers, phases, ranks, rollcall, talk, worker
 from entrypoint.model import Outcome
 from entrypoint.values import replace
 
@@ -114,6 +114,8 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(talk.Talk, "end", _nobody),
     ],
     "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
+    "a lost node is not shown as lost": [_swap_handler(phases._ACTIONS, actions.Lost, _nobody)],
+    "an end is not shown": [_swap_handler(phases._ACTIONS, actions.End, _nobody)],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

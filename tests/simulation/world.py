@@ -14,6 +14,7 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.job import actions, events, messages
 from entrypoint.job.leader import Leader
+from entrypoint.job.phases import ENDED, LOST, Board
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
@@ -132,9 +133,12 @@ class Container:
         self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
-            self.machine = Leader(spec, _FACTS, leader, self.attempt)
+            plan = leader
+            self.machine = Leader(spec, _FACTS, plan, self.attempt)
         else:
-            self.machine = Worker(spec, replace(worker, topology=replace(worker.topology, me=self.rank)), self.attempt)
+            plan = replace(worker, topology=replace(worker.topology, me=self.rank))
+            self.machine = Worker(spec, plan, self.attempt)
+        self.board = Board(plan, self._world.now)
         self.give(events.Began())
 
     def kill(self) -> None:
@@ -177,6 +181,8 @@ class Container:
         machine = self.machine
         try:
             wanted = machine.handle(event, self._world.now)
+            self.board.saw(event, wanted, self._world.now)
+            self._world.watch_board(self.board, machine, wanted)
         except Exception as error:
             self._world.violate(f"node-{self.rank} has an internal error: {type(error).__name__}: {error}")
             return
@@ -312,6 +318,9 @@ class Container:
     def _do_answeragent(self, action: actions.AnswerAgent) -> None:
         if self._world.mpirun:
             self._world.mpirun.answered(action.status)
+
+    def _do_lost(self, action: actions.Lost) -> None:
+        pass
 
     def _do_measure(self, action: actions.Measure) -> None:
         self._soon(events.Progress(100, True))
@@ -481,6 +490,20 @@ class World:
             container.give(events.Signalled(15, self.signals[container.rank] > 1))
 
     # -- what is looked at while it happens
+
+    def watch_board(self, board: Board, machine: Leader | Worker, wanted: list[Any]) -> None:
+        """What others are shown is what the machine believes."""
+        if not any(isinstance(action, actions.End | actions.Lost) for action in wanted):
+            return
+        phase = {rank: state.phase for rank, state in board.nodes.items()}
+        over = any(isinstance(action, actions.End) for action in wanted)
+        if (phase[board.me] == ENDED) != over:
+            self.violate(f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'} ended")
+        lost = {rank for rank in phase if phase[rank] == LOST}
+        if isinstance(machine, Leader):
+            believed = {rank for rank, peer in machine._peers.items() if peer.lost}
+            if not believed <= lost or lost & set(machine._peers.alive()):
+                self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
 
     def watch_message(self, sender: Container, action: actions.Send) -> None:
         """No message to a node that has left, and no start before all are there."""

@@ -409,6 +409,8 @@ TEXTS = {
     "torch.rank_args": ("always", "always"),
     "stall.action": ("stop", "stop"),
     "tensorflow.chief": ("worker-0", "worker-0"),
+    "metrics.file": ("/m//{node}.prom", "/m/{node}.prom"),
+    "metrics.address": ("::1", "::1"),
     "nodes": ("2:4", "2:4"),
     "ray.port": ("7000", 7000),
     "ray.dashboard": ("local", "local"),

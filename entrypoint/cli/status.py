@@ -1,0 +1,147 @@
+"""`entrypoint status`: how the boot in this container is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from entrypoint.cli.parser import command
+from entrypoint.host.speaker import answer, write_all
+from entrypoint.job.messages import one_line
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+_EVERY = 1.0  # seconds between two questions of --watch
+_HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
+_TOP, _REST, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # cursor to the top; clear the rest of the line; all below
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "how the boot in this container is: each node's phase, since when, its last heartbeat"
+    status = command(commands, "status", "[options]", text)
+    status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 of all nodes, on a worker of
+itself and the leader. Runs beside the boot: docker exec CONTAINER entrypoint status.
+
+Exit status: 0 while it runs; the job's own once it has ended; 66 where there is nothing to ask; 69 where the
+entrypoint does not answer within 3 s, or was killed; 77 where it is another user's; 64 where there are several."""
+    status.add_argument("--watch", "-w", action="store_true", help="again every second, until the job ends")
+    status.add_argument("--json", action="store_true", help="as JSON, durations in seconds; with --watch one line each")
+    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the one that boots here where not given"
+    status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print the state. Returns 0 while the boot runs, and its own status once it has ended."""
+    import json
+    import os
+
+    from entrypoint.host import status
+
+    given = args.run_dir or os.environ.get("ENTRYPOINT_RUN_DIR", "")
+    if args.watch:
+        try:
+            return _watch(given, args.json)
+        except BrokenPipeError:  # the reader has seen enough
+            return 0
+    try:
+        state, _ = status.ask(status.find(given))
+    except status.Starting as error:
+        state = {"phase": "starting", "detail": str(error)}
+    answer(json.dumps(state, indent=2) + "\n" if args.json else _text(state))
+    return int(state.get("status", 0))
+
+
+def _watch(given: str, as_json: bool) -> int:
+    """Show it again every second, until it has ended: on a terminal in the same place, elsewhere what has changed.
+
+    Raises BrokenPipeError when nobody reads it any more.
+    """
+    import json
+    import os
+
+    from entrypoint.host import status
+
+    run_dir, pid = None, 0
+    before: set[tuple[str, ...]] = set()
+    while True:
+        try:
+            run_dir = run_dir or status.find(given)
+            state, pid = status.ask(run_dir, pid)
+        except status.Silent as error:  # it may go on
+            state = {"phase": "no answer", "detail": str(error)}
+        except status.Starting as error:
+            state = {"phase": "starting", "detail": str(error)}
+        if as_json:
+            text = json.dumps(state) + "\n"
+        elif os.isatty(1):
+            text = _TOP + _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n") + _BELOW
+        else:
+            rows = _changing(state)
+            text = "".join(f"{_words(state)}{': '.join(filter(None, row))}\n" for row in rows if row not in before)
+            before = set(rows)
+        write_all(1, text.encode("utf-8", "backslashreplace"))
+        if "status" in state:
+            return int(state["status"])
+        status.pause(_EVERY)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# As text
+
+
+def _text(state: dict[str, Any], most: int = 0) -> str:
+    """For people; `most`: rows that there is room for, 0 for all."""
+    if "nodes" not in state:
+        end = f"; exit {state['status']}" if "status" in state else ""
+        return f"{state['phase']}: {one_line(state.get('reason') or state.get('detail', ''))}{end}\n"
+    title = (
+        f"job {state['job']}, launcher {state['launcher']}, attempt {state['attempt']},"
+        f" up {_time(state['up_seconds'])}, seen from {state['node']} ({state['host']})"
+    )
+    nodes, left = state["nodes"], 0
+    if 0 < most < len(nodes):  # first those that are not as most are
+        phases = [each["phase"] for each in nodes]
+        nodes, left = sorted(nodes, key=lambda each: phases.count(each["phase"]))[:most], len(nodes) - most
+    rows = [_HEAD, *(_row(each) for each in nodes)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if left:
+        lines.append(f"and {left} more")
+    if ended := state["outcome"]:
+        lines.append(f"ending: {one_line(str(ended.get('reason')))}; exit {ended.get('status')}")
+    return "\n".join([one_line(title), *lines]) + "\n"
+
+
+def _row(node: dict[str, Any]) -> tuple[str, ...]:
+    ranks = "-" if node["ranks"] is None else str(node["ranks"])
+    if node["ranks_ended"]:
+        ranks += f" ({node['ranks_ended']} ended)"
+    times = (_time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle"))
+    since, heartbeat, idle = times
+    words = (node["node"], node["host"], node["phase"], since, heartbeat, ranks, idle, node["detail"])
+    return tuple(one_line(word) for word in words)
+
+
+def _changing(state: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What is worth a line of its own: all but the times."""
+    if "nodes" not in state:
+        return [(_text(state).rstrip(),)]
+    return [(f"{row[0]} ({row[1]})", row[2], row[-1]) for row in map(_row, state["nodes"])]
+
+
+def _words(state: dict[str, Any]) -> str:
+    return f"{_time(state['up_seconds'])} " if "nodes" in state else ""
+
+
+def _time(seconds: float | None) -> str:
+    """Such as 12s, 3m05s, 2h04m; `-` for None."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    return f"{minutes // 60}h{minutes % 60:02}m"

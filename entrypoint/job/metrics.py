@@ -1,0 +1,76 @@
+"""A board's snapshot as Prometheus text, version 0.0.4, as `metrics.file` and `metrics.port` give it. Pure.
+
+Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable or a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoint.job.phases import DOWN, PHASES
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# Name -> type, and what it says. docs/reference/status.md has the same table.
+METRICS: Mapping[str, tuple[str, str]] = {
+    "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
+    "entrypoint_nodes": ("gauge", "Nodes of the job."),
+    "entrypoint_node_up": ("gauge", "Whether this node reaches that node: 1, or 0 where it is missing or lost."),
+    "entrypoint_phase": ("gauge", "1 for the phase that this node is in, 0 for all others."),
+    "entrypoint_phase_seconds": ("gauge", "How long a node has been in its phase, in seconds."),
+    "entrypoint_heartbeat_age_seconds": ("gauge", "Seconds since another node was last heard."),
+    "entrypoint_ranks": ("gauge", "Ranks, or programs, that a node has started, by whether they run or have ended."),
+    "entrypoint_idle_seconds": ("gauge", "Seconds since a rank of a node printed something."),
+    "entrypoint_up_seconds": ("gauge", "Seconds since this attempt of the boot began."),
+    "entrypoint_boot_seconds": ("gauge", "Seconds from then until the ranks of this node ran."),
+    "entrypoint_attempt": ("gauge", "The attempt that this is: 1, and one more for each restart."),
+    "entrypoint_log_lines_lost_total": ("counter", "Lines of the toolkit that nobody could read."),
+    "entrypoint_exit_status": ("gauge", "The job's exit status, once it is known."),
+}
+
+
+def text(snapshot: Mapping[str, Any], nodes: int, lost_lines: int) -> str:
+    """All metrics. `nodes`: how many the job has; `lost_lines`: lines of ours that could not be written."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
+    for name, labels, value in _samples(snapshot, nodes, lost_lines):
+        samples[name].append((labels, value))
+    lines = []
+    for name, values in samples.items():
+        kind, help_text = METRICS[name]
+        if values:
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+            lines += [f"{name}{_labels({'job': snapshot['job'], **labels})} {value:.15g}" for labels, value in values]
+    return "\n".join(lines) + "\n"
+
+
+def _samples(shown: Mapping[str, Any], nodes: int, lost_lines: int) -> Iterator[tuple[str, dict[str, str], float]]:
+    me = {"node": shown["node"]}
+    yield "entrypoint_info", {**me, "launcher": shown["launcher"], "version": shown["toolkit"]}, 1
+    yield "entrypoint_nodes", me, nodes
+    for phase in PHASES:
+        yield "entrypoint_phase", {**me, "phase": phase}, phase == shown["phase"]
+    for each in shown["nodes"]:
+        it = {"node": each["node"]}
+        yield "entrypoint_node_up", it, each["phase"] not in DOWN
+        yield "entrypoint_phase_seconds", it, each["since_seconds"]
+        if each["heartbeat_seconds"] is not None:
+            yield "entrypoint_heartbeat_age_seconds", it, each["heartbeat_seconds"]
+        if each["ranks"] is not None:
+            yield "entrypoint_ranks", {**it, "state": "running"}, max(0, each["ranks"] - each["ranks_ended"])
+            yield "entrypoint_ranks", {**it, "state": "ended"}, each["ranks_ended"]
+        if each["idle_seconds"] is not None:
+            yield "entrypoint_idle_seconds", it, each["idle_seconds"]
+    yield "entrypoint_up_seconds", me, shown["up_seconds"]
+    if shown["boot_seconds"] is not None:
+        yield "entrypoint_boot_seconds", me, shown["boot_seconds"]
+    yield "entrypoint_attempt", me, shown["attempt"]
+    yield "entrypoint_log_lines_lost_total", me, lost_lines
+    if shown["outcome"]:
+        yield "entrypoint_exit_status", me, shown["outcome"]["status"]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    """Such as `{job="demo",node="worker-0"}`."""
+    told = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
+    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, told, strict=True)) + "}"

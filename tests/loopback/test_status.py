@@ -1,0 +1,92 @@
+"""`entrypoint status` beside a real boot of two nodes: who is missing, who runs, who is lost; and metrics of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cluster import Cluster, clean_environment, until
+
+pytestmark = pytest.mark.see
+Make = Callable[..., Cluster]
+RUNS = ("sh", "-c", 'echo up; until [ -e "$GO" ]; do sleep 0.1; done')
+
+
+def ask(job: Cluster, rank: int) -> tuple[int, dict[str, Any]]:
+    """Its exit status, and what it says as JSON."""
+    words = [sys.executable, "-m", "entrypoint", "status", "--json", "--run-dir", str(job.run_dir(rank))]
+    done = subprocess.run(words, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+
+def phases(job: Cluster, rank: int) -> list[tuple[str, str]]:
+    return [(each["node"], each["phase"]) for each in ask(job, rank)[1].get("nodes", [])]
+
+
+def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
+    job = cluster(2)
+    env = {"GO": str(job.folder / "go"), "ENTRYPOINT_METRICS_FILE": f"{job.folder}/{{node}}.prom"}
+    job.start(0, *RUNS, env=env)
+    waiting = [("worker-0", "roll call"), ("worker-1", "missing")]
+    until(lambda: (job.run_dir(0) / "entrypoint.sock").exists(), 20, "its socket")
+    until(lambda: phases(job, 0) == waiting, 20, "who is missing")
+    until(lambda: ask(job, 0)[1]["nodes"][1]["detail"] == "refused", 20, "why it is")
+    job.start(1, *RUNS, env=env)
+    running = [("worker-0", "running"), ("worker-1", "running")]
+    until(lambda: phases(job, 0) == running, 30, "both run")
+    until(lambda: phases(job, 1) == running, 20, "both run, as the worker sees it")
+    code, seen = ask(job, 0)
+    assert code == 0
+    here, there = seen["nodes"]
+    assert (here["ranks"], there["ranks"]) == (2, 2)
+    assert here["heartbeat_seconds"] is None
+    assert there["heartbeat_seconds"] < 6, "it speaks every 3 s"
+    until(lambda: ask(job, 0)[1]["nodes"][1]["idle_seconds"] is not None, 20, "its idle time, by its heartbeat")
+    leader, worker = ask(job, 1)[1]["nodes"]
+    assert (leader["heartbeat_seconds"] is not None, worker["ranks"]) == (True, 2)
+    (job.folder / "go").touch()
+    assert job.ends() == {0: 0, 1: 0}
+    for rank in range(2):
+        code, seen = ask(job, rank)
+        assert (code, seen["phase"], seen["status"]) == (0, "ended", 0)
+    text = (job.folder / "worker-0.prom").read_text()
+    samples = {
+        (each.name, each.labels["node"]): each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+        if "phase" not in each.labels
+    }
+    assert samples["entrypoint_exit_status", "worker-0"] == 0
+    assert samples["entrypoint_boot_seconds", "worker-0"] > 0
+    assert ("entrypoint_heartbeat_age_seconds", "worker-1") in samples
+    assert (job.folder / "worker-1.prom").exists()
+
+
+def test_a_frozen_node_and_then_a_lost_one(cluster: Make) -> None:
+    job = cluster(2)
+    env = {"GO": str(job.folder / "go"), "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "5", "ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    job.start_all(*RUNS, env=env)
+    until(lambda: phases(job, 0) == [("worker-0", "running"), ("worker-1", "running")], 40, "both run")
+    job.signal(1, signal.SIGSTOP)
+    code, seen = ask(job, 1)
+    assert code == 69
+    assert "it is stopped (SIGSTOP" in seen["error"]
+    seconds = ask(job, 0)[1]["nodes"][1]["heartbeat_seconds"]
+    assert seconds > 2, "its silence is seen before it is a loss"
+    until(lambda: ("worker-1", "lost") in phases(job, 0) or job.processes[0].poll() is not None, 30, "the loss")
+    seen = ask(job, 0)[1]
+    if "nodes" in seen:
+        assert "node-1 is lost: nothing heard of it" in seen["nodes"][1]["detail"]
+        assert seen["outcome"]["status"] == 75
+    until(lambda: job.processes[0].poll() == 75, 30, "worker-0's end")
+    job.signal(1, signal.SIGCONT)
+    assert job.ends() == {0: 75, 1: 75}
+    assert ask(job, 0)[0] == 75, os.listdir(job.folder)

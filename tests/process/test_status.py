@@ -1,0 +1,472 @@
+"""`entrypoint status` beside a real boot, and metrics: whoever asks learns how it is, and disturbs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.host import metrics_file, state, status
+from entrypoint.host.metrics_file import MetricsFile
+from tests.cluster import free_port
+from tests.process.bench import Bench, in_loop, until
+
+pytestmark = pytest.mark.see
+WAITS = 'echo ready >>"$NOTES"; until [ -e "$NOTES.go" ]; do sleep 0.05; done; exit ${STATUS:-0}'
+STATUS = (sys.executable, "-m", "entrypoint", "status")
+
+
+def ask(bench: Bench, *words: str, **how: Any) -> tuple[int, str, str]:
+    """Exit status, stdout, stderr of `entrypoint status` beside the bench's boot."""
+    done = subprocess.run([*STATUS, *words], env=bench.env, capture_output=True, text=True, timeout=60, **how)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a name that is short enough for a socket's address."""
+    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def go(bench: Bench) -> None:
+    Path(f"{bench.env['NOTES']}.go").touch()
+
+
+@pytest.fixture
+def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
+    """A boot of two ranks that run until `go`, and end with 7."""
+    process = bench.start("sh", "-c", WAITS, STATUS="7", flags=("--name", "demo"))
+    bench.await_notes("ready", "ready")
+    yield process
+    go(bench)
+    process.wait(30)
+    until(lambda: not bench.left(), f"the end of {bench.left()}")
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The command
+
+
+def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen[str]) -> None:
+    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
+    code, out, err = ask(bench)
+    assert (code, err) == (0, "")
+    title, head, row = out.splitlines()
+    assert re.fullmatch(r"job demo, launcher mpirun, attempt 1, up \d+s, seen from worker-0 \(.+\)", title)
+    assert head.split() == ["node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail"]
+    assert re.fullmatch(r"worker-0 +\S+ +running +\d+s +- +2 +\d+s", row)
+    code, out, err = ask(bench, "--json")
+    shown = json.loads(out)
+    assert (code, shown["phase"], shown["outcome"], shown["version"]) == (0, "running", None, 1)
+    assert stat.S_IMODE((bench.run_dir / "entrypoint.sock").stat().st_mode) == 0o600
+    go(bench)
+    assert running.wait(30) == 7
+    code, out, err = ask(bench)
+    assert (code, err) == (7, "")
+    assert re.fullmatch(r"ended: rank \d on \S+ exited with 7; exit 7\n", out)
+    assert not bench.run_dir.exists(), "the socket is gone with it"
+
+
+def test_a_good_end_is_0(bench: Bench) -> None:
+    assert bench.run("true") == 0
+    assert ask(bench)[0] == 0
+
+
+def test_many_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
+    together = [subprocess.Popen([*STATUS, "--json"], env=bench.env, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [json.loads(each.communicate(timeout=60)[0])["phase"] for each in together] == ["running"] * 4
+    assert [each.returncode for each in together] == [0] * 4
+
+
+def test_a_frozen_entrypoint_is_named_in_3_s(bench: Bench, running: subprocess.Popen[str]) -> None:
+    running.send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    code, out, err = ask(bench)
+    took = time.monotonic() - begun
+    running.send_signal(signal.SIGCONT)
+    assert (code, out) == (69, "")
+    assert f"process {running.pid} in {bench.run_dir}: nothing came within 3s | it is stopped (SIGSTOP" in err
+    assert 2.9 < took < 10
+    assert ask(bench)[0] == 0, "it goes on"
+
+
+def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Popen[str]) -> None:
+    running.kill()
+    running.wait()
+    code, _, err = ask(bench)
+    assert code == 69
+    assert "has ended without a result" in err
+    assert "it was killed" in err
+
+
+def test_nothing_to_ask(bench: Bench) -> None:
+    code, out, err = ask(bench, "--run-dir", str(bench.folder / "nowhere"))
+    if "a boot has begun here" in out:
+        pytest.skip("another boot begins on this machine")
+    assert (code, out) == (66, "")
+    assert err.startswith(f"[entrypoint] there is no boot to ask | {bench.folder}/nowhere: No such file")
+
+
+def test_several_have_to_be_told_apart() -> None:
+    with pytest.raises(status.UsageError, match=r"several entrypoints boot here \| /a, /b \| say which: --run-dir /a"):
+        status._one(["/a", "/b"])
+    assert status._one(["/a"]) == Path("/a")
+
+
+AS_ANOTHER = """
+import locale, os, sys
+from entrypoint import cli
+import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.host.status, entrypoint.spec
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+os._exit(cli.main(["status", "--run-dir", sys.argv[1]]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) -> None:
+    place.chmod(0o755)
+    bench.env["ENTRYPOINT_RUN_DIR"] = str(place / "run")
+    running = bench.start("sh", "-c", WAITS, slots=1)
+    bench.await_notes("ready")
+    words = [sys.executable, "-c", AS_ANOTHER, str(place / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (77, ""), done
+    assert f"another user's | {place}/run is owned by 0, we are 65534 | ask as that user" in done.stderr
+    go(bench)
+    assert running.wait(30) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
+def test_a_result_that_another_user_left_is_not_believed(tmp_path: Path) -> None:
+    user = 4_000_000 + os.getpid()  # a name in /tmp that no boot has
+    planted = Path(f"/tmp/entrypoint-{user}-1-result.json")
+    try:
+        planted.write_text("{}")
+        assert status._left(user) is None
+        os.chown(planted, user, -1)
+        assert status._left(user) == Path(f"/tmp/entrypoint-{user}-1"), "the control"
+    finally:
+        planted.unlink()
+
+
+def test_an_answer_that_is_none_of_ours(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "entrypoint.sock"))
+        listener.listen()
+
+        def answer(body: bytes) -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + body)
+
+        for body in (b"{}", b"no json", b'{"nodes": [1]}'):
+            thread = threading.Thread(target=answer, args=(body,))
+            thread.start()
+            with pytest.raises(status.Silent, match="not as expected"):
+                status.ask(place)
+            thread.join()
+
+
+def test_it_is_found_without_any_setting(place: Path, bench: Bench) -> None:
+    """In a network and a table of processes of its own, where nobody else boots."""
+    script = """
+entrypoint status; echo "before $?"
+entrypoint run --launcher mpirun --run-dir "$1/somewhere" -- sh -c 'echo ready >"$1/ready"; sleep 600' x "$1" &
+for try in $(seq 200); do [ -e "$1/ready" ] || sleep 0.05; done
+entrypoint status; echo "during $?"
+kill $!
+wait $!
+"""
+    alone = ["unshare", "--fork", "--pid", "--net", "--mount-proc"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may make no namespaces")
+    env = {**bench.env, "PYTHON": sys.executable}
+    del env["ENTRYPOINT_RUN_DIR"]
+    words = [*alone, "sh", "-c", script, "sh", str(place)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(r"^during 0$", done.stdout, re.M), done
+    assert re.search(r"^worker-0 .* running ", done.stdout, re.M), done
+    assert "before 0" not in done.stdout or "ended: " in done.stdout, done
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# --watch
+
+
+def test_watch_ends_with_the_job_and_says_what_changed(bench: Bench) -> None:
+    running = bench.start("sh", "-c", WAITS, slots=1, STATUS="7", flags=("--name", "demo"))
+    until(lambda: (bench.run_dir / "entrypoint.sock").exists(), "its socket")
+    watch = subprocess.Popen([*STATUS, "--watch"], env=bench.env, stdout=subprocess.PIPE, text=True)
+    assert watch.stdout
+    bench.await_notes("ready")
+    lines = []
+    while not any("running" in line for line in lines):
+        lines.append(watch.stdout.readline())
+        assert lines[-1], lines
+    go(bench)
+    rest = watch.stdout.read()
+    watch.stdout.close()
+    assert (watch.wait(30), running.wait(30)) == (7, 7)
+    assert rest.endswith("exited with 7; exit 7\n")
+    assert len([line for line in lines if "running" in line]) == 1, "said once"
+
+
+def test_watch_shows_that_it_does_not_answer_and_goes_on(bench: Bench, running: subprocess.Popen[str]) -> None:
+    watch = subprocess.Popen([*STATUS, "--watch", "--json"], env=bench.env, stdout=subprocess.PIPE, text=True)
+    assert watch.stdout
+    phases = [json.loads(watch.stdout.readline())["phase"]]
+    running.send_signal(signal.SIGSTOP)
+    while phases[-1] == "running":
+        phases.append(json.loads(watch.stdout.readline())["phase"])
+    running.send_signal(signal.SIGCONT)
+    while phases[-1] == "no answer":
+        phases.append(json.loads(watch.stdout.readline())["phase"])
+    assert (phases[0], phases[-1]) == ("running", "running")
+    watch.send_signal(signal.SIGINT)
+    watch.communicate(timeout=30)
+    assert watch.returncode == 130
+
+
+def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str]) -> None:
+    ours, theirs = pty.openpty()
+    watch = subprocess.Popen([*STATUS, "--watch"], env={**bench.env, "TERM": "xterm"}, stdout=theirs)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # the terminal's end
+        while seen.count(b"\x1b[H") < 2:
+            assert select.select([ours], [], [], 30)[0], seen
+            seen += os.read(ours, 4096)
+        go(bench)
+        while select.select([ours], [], [], 30)[0] and (data := os.read(ours, 4096)):
+            seen += data
+    os.close(ours)
+    assert watch.wait(30) == 7
+    last = seen.decode().split("\x1b[H")[-1]
+    assert re.fullmatch(r"ended: rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J", last)
+
+
+def test_watch_ends_where_nobody_reads(bench: Bench, running: subprocess.Popen[str]) -> None:
+    watch = subprocess.Popen([*STATUS, "--watch", "--json"], env=bench.env, stdout=subprocess.PIPE)
+    assert watch.stdout
+    watch.stdout.readline()
+    watch.stdout.close()
+    assert watch.wait(30) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Who asks holds up nobody
+
+
+async def talk(path: Path, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(data)
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return answer
+
+
+@contextlib.contextmanager
+def door(folder: Path, answer: Callable[[str], tuple[str, str] | None]) -> Any:
+    made = state._Door(state._private(folder), answer)
+    try:
+        yield folder / "entrypoint.sock"
+    finally:
+        made.close()
+
+
+def here(path: str) -> tuple[str, str] | None:
+    return ("text/plain", "x" * 4_000_000 if path == "/long" else "well\n") if path != "/none" else None
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (b"GET /it HTTP/1.1\r\nHost: here\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
+        (b"GET /it?a=b HTTP/1.0\n\n", b"HTTP/1.1 200 OK\r\n"),
+        (b"GET /none HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 Not Found\r\n"),
+        (b"POST /it HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed\r\n"),
+        (b"\xff\xfe\x00\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed\r\n"),
+        (b"GET /it HTTP/1.1\r\n".ljust(8192, b"a"), b"HTTP/1.1 431 "),
+    ],
+)
+def test_what_is_asked(request_: bytes, answer: bytes, place: Path) -> None:
+    @in_loop
+    async def tried() -> None:
+        with door(place, here) as path:
+            got = await talk(path, request_)
+            assert got.startswith(answer)
+            if b"200" in answer:
+                assert got.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\nwell\n")
+
+    tried()
+
+
+def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the next have a turn."""
+    monkeypatch.setattr(state, "_PATIENCE", 1.0)
+
+    @in_loop
+    async def tried() -> None:
+        failed: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+        with door(place, here) as path:
+            before, slow = len(os.listdir("/proc/self/fd")), []
+            for number in range(12):
+                connection = socket.socket(socket.AF_UNIX)
+                connection.setblocking(False)
+                connection.connect(str(path))
+                if number % 2:
+                    connection.send(b"GET /long HTTP/1.1\r\n\r\n")
+                slow.append(connection)
+            begun = time.monotonic()
+            await asyncio.sleep(0.2)
+            assert time.monotonic() - begun < 0.8, "the loop was held up"
+            assert len(os.listdir("/proc/self/fd")) - before == 12 + 8, "eight are taken"
+            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).endswith(b"well\n")
+            assert time.monotonic() - begun > 0.9, "the control: the slow ones had their time"
+            for connection in slow:
+                connection.close()
+        assert failed == []
+
+    tried()
+
+
+def test_an_error_in_an_answer_ends_nothing(place: Path) -> None:
+    def fails(path: str) -> None:
+        raise ValueError("no")
+
+    @in_loop
+    async def tried() -> None:
+        failed: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+        with door(place, fails) as path:
+            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
+        assert failed == []
+
+    tried()
+
+
+def test_what_a_killed_one_left_is_taken_over(place: Path) -> None:
+    @in_loop
+    async def tried() -> None:
+        left = state._private(place)
+        left.close()  # and its socket's file stays
+        with door(place, here) as path:
+            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).endswith(b"well\n")
+
+    tried()
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Metrics
+
+
+def fetched(port: int, path: str = "/metrics") -> str:
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+def test_a_port_and_a_file(bench: Bench) -> None:
+    port, file = free_port(), bench.folder / "{node}.prom"
+    env = {"ENTRYPOINT_METRICS_PORT": str(port), "ENTRYPOINT_METRICS_FILE": str(file), "MY_TOKEN": "hush-hush-hush"}
+    running = bench.start("sh", "-c", WAITS, "hush-hush-hush", STATUS="7", flags=("--name", "demo"), **env)
+    bench.await_notes("ready", "ready")
+    until(lambda: 'entrypoint_phase{job="demo",node="worker-0",phase="running"} 1' in fetched(port), "the phase")
+    text = fetched(port)
+    assert text.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
+    assert 'entrypoint_ranks{job="demo",node="worker-0",state="running"} 2' in text
+    assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are for the run directory's owner"
+    written = bench.folder / "worker-0.prom"
+    until(lambda: 'phase="running"} 1' in written.read_text(), "the file")
+    assert stat.S_IMODE(written.stat().st_mode) == 0o644
+    assert "hush" not in text + written.read_text()
+    assert "warning" not in bench.err
+    go(bench)
+    assert running.wait(30) == 7
+    assert 'phase="ended"} 1' in written.read_text()
+    assert 'entrypoint_exit_status{job="demo",node="worker-0"} 7' in written.read_text()
+    assert [each.name for each in bench.folder.iterdir() if each.name.startswith(".")] == []
+
+
+def test_without_them_nothing_listens_and_nothing_is_written(bench: Bench, running: subprocess.Popen[str]) -> None:
+    """The control: neither threads nor files nor ports of the boot are there for metrics."""
+    found = {os.readlink(each) for each in Path(f"/proc/{running.pid}/fd").iterdir() if each.is_symlink()}
+    sockets = {int(name[8:-1]) for name in found if name.startswith("socket:")}
+    listening = {
+        int(fields[9])
+        for table in ("tcp", "tcp6")
+        for fields in map(str.split, Path(f"/proc/net/{table}").read_text().splitlines()[1:])
+        if fields[3] == "0A"
+    }
+    assert not sockets & listening
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"PORT": "(taken)"}, "warning: no metrics are served | 127.0.0.1 port {port}: Address already in use"),
+        (
+            {"PORT": "(free)", "ADDRESS": "0.0.0.0"},
+            "warning: metrics are open to others | whoever reaches 0.0.0.0 port",
+        ),
+        ({"FILE": "/nowhere/it.prom"}, "warning: the metrics cannot be written | /nowhere/it.prom: No such file"),
+    ],
+)
+def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench: Bench) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = {"(taken)": str(taken.getsockname()[1]), "(free)": str(free_port())}
+        env = {f"ENTRYPOINT_METRICS_{name}": ports.get(value, value) for name, value in settings.items()}
+        assert bench.run("true", **env) == 0
+    port = env.get("ENTRYPOINT_METRICS_PORT", "")
+    assert bench.err.count(words.format(port=port)) == 1, bench.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("FILE", "it.prom", "an absolute path that ends with .prom is needed"),
+        ("FILE", "/metrics", "an absolute path that ends with .prom is needed"),
+        ("PORT", "70000", "a whole number from 1 to 65535"),
+        ("ADDRESS", "worker-0", "an IP address is needed"),
+    ],
+)
+def test_a_wrong_setting(name: str, value: str, words: str, bench: Bench) -> None:
+    assert bench.run("true", **{f"ENTRYPOINT_METRICS_{name}": value}) == 65
+    assert words in bench.err
+
+
+def test_a_file_server_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, calls = threading.Event(), []
+    monkeypatch.setattr(metrics_file, "put", lambda *given: calls.append(given) or hangs.wait(20))
+    file, begun = MetricsFile(str(tmp_path / "it.prom"), print), time.monotonic()
+    for number in range(5):
+        file.write(str(number))
+    assert time.monotonic() - begun < 1
+    file.close("last")
+    assert time.monotonic() - begun < 5
+    assert len(calls) == 1, "one at a time"
+    hangs.set()
