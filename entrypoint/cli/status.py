@@ -41,21 +41,21 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 
     from entrypoint.host import status
 
-    given = args.run_dir or os.environ.get("ENTRYPOINT_RUN_DIR", "")
+    where = args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", "")
     if args.watch:
         try:
-            return _watch(given, args.json)
+            return _watch(where, args.json)
         except BrokenPipeError:  # the reader has seen enough
             return 0
     try:
-        state, _ = status.ask(status.find(given))
+        state, _ = status.ask(status.find(*where))
     except status.Starting as error:
         state = {"phase": "starting", "detail": str(error)}
     answer(json.dumps(state, indent=2) + "\n" if args.json else _text(state))
     return int(state.get("status", 0))
 
 
-def _watch(given: str, as_json: bool) -> int:
+def _watch(where: tuple[str, str], as_json: bool) -> int:
     """Show it again every second, until it has ended: on a terminal in the same place, elsewhere what has changed.
 
     Raises BrokenPipeError when nobody reads it any more.
@@ -69,7 +69,7 @@ def _watch(given: str, as_json: bool) -> int:
     before: set[tuple[str, ...]] = set()
     while True:
         try:
-            run_dir = run_dir or status.find(given)
+            run_dir = run_dir or status.find(*where)
             state, pid = status.ask(run_dir, pid)
         except status.Silent as error:  # it may go on
             state = {"phase": "no answer", "detail": str(error)}
@@ -112,7 +112,7 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     if left:
         lines.append(f"and {left} more")
     if ended := state["outcome"]:
-        lines.append(f"ending: {one_line(str(ended.get('reason')))}; exit {ended.get('status')}")
+        lines.append(one_line(f"ending: {ended.get('reason')}; exit {ended.get('status')}"))
     return "\n".join([one_line(title), *lines]) + "\n"
 
 
@@ -139,7 +139,7 @@ def _words(state: dict[str, Any]) -> str:
 
 def _time(seconds: float | None) -> str:
     """Such as 12s, 3m05s, 2h04m; `-` for None."""
-    if seconds is None:
+    if seconds is None or not 0 <= seconds < 1e12:  # as no boot of ours says
         return "-"
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:

@@ -45,14 +45,17 @@ class Starting(UnavailableError):
         super().__init__("a boot has begun here, and has no state yet", seen, "ask again, or give --run-dir")
 
 
-def find(given: str = "") -> Path:
-    """The run directory to ask about: the given one, else that of the one boot here, else of the last that ended.
+def find(given: str = "", usual: str = "") -> Path:
+    """The run directory to ask about: the given one; the usual one, if a boot was there; that of the one boot here; or
+    that of the last one that ended.
 
     Raises UsageError where several boot here, NoInputError where there is no trace of any, RefusedError where only
     other users' are, Starting where one has only begun.
     """
     if given:
         return Path(given)
+    if usual and (os.path.exists(usual) or result(Path(usual))):
+        return Path(usual)
     users, live = _users(), _live()
     for user in users:
         if found := sorted(path for path, owner in live.items() if owner == user):
@@ -236,5 +239,5 @@ def result(run_dir: Path) -> dict[str, Any] | None:
             ended = json.loads(opened.read(_RESULT))
         fields = dict.fromkeys(("reason", "node", "job", "class"), str) | {"status": int}
         if isinstance(ended, dict) and all(isinstance(ended.get(name), kind) for name, kind in fields.items()):
-            return {"phase": "ended", **ended}
+            return {"phase": "ended", **ended} if 0 <= ended["status"] <= 255 else None
     return None

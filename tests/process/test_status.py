@@ -19,14 +19,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from entrypoint.cli import status as cli_status
 from entrypoint.host import metrics_file, state, status
 from entrypoint.host.metrics_file import MetricsFile
+from entrypoint.host.speaker import Speaker
+from entrypoint.job import actions, events
+from entrypoint.model import Outcome
 from tests.cluster import free_port
 from tests.process.bench import Bench, in_loop, until
+from tests.simulation.world import plans
 
 pytestmark = pytest.mark.see
 WAITS = 'echo ready >>"$NOTES"; until [ -e "$NOTES.go" ]; do sleep 0.05; done; exit ${STATUS:-0}'
@@ -169,6 +175,38 @@ def test_a_result_that_another_user_left_is_not_believed(tmp_path: Path) -> None
         planted.unlink()
 
 
+@pytest.mark.parametrize("ended", ["{}", "no json", "[]", '{"status": 7}', (1 << 40)])
+def test_a_result_that_is_none(ended: object, place: Path) -> None:
+    fields = {"reason": "r", "node": "n", "job": "j", "class": "job"}
+    text = json.dumps({**fields, "status": ended}) if isinstance(ended, int) else str(ended)
+    Path(f"{place}/run-result.json").write_text(text)
+    assert status.result(place / "run") is None
+    Path(f"{place}/run-result.json").write_text(json.dumps({**fields, "status": 7}))
+    assert status.result(place / "run") == {"phase": "ended", "status": 7, **fields}, "the control"
+
+
+def test_times_and_words_of_a_stranger_do_no_harm() -> None:
+    node = {"node": "worker-0", "host": "a\x1b[2Jb", "phase": "running", "detail": "two\nlines", "ranks": 1}
+    node |= {"since_seconds": float("inf"), "heartbeat_seconds": float("nan"), "ranks_ended": 0, "idle_seconds": 7500}
+    shown = {"job": "j\x07", "launcher": "plain", "attempt": 1, "up_seconds": 185.9, "node": "worker-0", "host": "a"}
+    outcome = {"reason": "bad\n\x1b[1m", "status": "\x1b]0;x\x07"}
+    text = cli_status._text({**shown, "phase": "running", "outcome": outcome, "nodes": [node]})
+    assert not any(ord(each) < 32 for each in text.replace("\n", ""))
+    assert text.count("\n") == 4
+    assert " up 3m05s, " in text
+    assert text.splitlines()[2].split() == ["worker-0", "ab", "running", "-", "-", "1", "2h05m", "two", "lines"]
+
+
+def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
+    other = {"host": "a", "since_seconds": 1, "heartbeat_seconds": 1, "ranks": 1, "ranks_ended": 0, "idle_seconds": 1}
+    nodes = [{**other, "node": f"worker-{number}", "phase": "running", "detail": ""} for number in range(50)]
+    nodes[37]["phase"] = "lost"
+    shown = {"job": "j", "launcher": "plain", "attempt": 1, "up_seconds": 1, "node": "worker-0", "host": "a"}
+    lines = cli_status._text({**shown, "phase": "running", "outcome": None, "nodes": nodes}, 5).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["worker-37", *(f"worker-{number}" for number in range(4)), "and"]
+    assert lines[-1] == "and 45 more"
+
+
 def test_an_answer_that_is_none_of_ours(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place / "entrypoint.sock"))
@@ -180,7 +218,7 @@ def test_an_answer_that_is_none_of_ours(place: Path) -> None:
                 connection.recv(100)
                 connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + body)
 
-        for body in (b"{}", b"no json", b'{"nodes": [1]}'):
+        for body in (b"{}", b"no json", b'{"nodes": [1]}', b"[1e999]"):
             thread = threading.Thread(target=answer, args=(body,))
             thread.start()
             with pytest.raises(status.Silent, match="not as expected"):
@@ -350,6 +388,31 @@ def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) 
         assert failed == []
 
     tried()
+
+
+def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
+    """The board, and what makes metrics of it, are broken on purpose."""
+    broken = (
+        "from entrypoint.job import metrics, phases; from entrypoint import cli\n"
+        "phases.Board.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
+    )
+    words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
+    env = {"ENTRYPOINT_METRICS_FILE": str(bench.folder / "it.prom")}
+    assert bench.popen([sys.executable, "-c", broken, *words], env).wait(30) == 7
+    assert bench.err.count("warning: internal error: ZeroDivisionError: division by zero | status and metrics") == 1
+
+
+def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text keeps its place, also where a peer's words hold what separates them."""
+    monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
+    spec, plan, _ = plans(3, "mpirun", 0, 0)
+    told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
+    shown = state.State(spec, plan, told, place, lambda: 0.0, Speaker())
+    wanted = [actions.Missing("node-1", "x\0hush-hush-hush"), actions.Missing("node-2", "no DNS")]
+    shown.saw(events.Woke(), wanted, time.monotonic())
+    seen = json.loads(shown._status())
+    assert [each["detail"] for each in seen["nodes"]] == ["", "x (not shown)", "no DNS"]
+    assert seen["outcome"] == {"status": 7, "reason": "a (not shown) reason"}
 
 
 def test_an_error_in_an_answer_ends_nothing(place: Path) -> None:
