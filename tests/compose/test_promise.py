@@ -34,6 +34,7 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
         sessions = {name for name in modes if name.startswith("ompi.")}  # mpirun's own, or orted's
         assert len(sessions) == 1, host
         expected = {"lock", "ranks", "program-ranks", "last-output", "attend", "attend.sessions", "attend.end"}
+        expected.add("entrypoint.sock")
         if host == "worker-0":
             hosts = [f"worker-{rank}" for rank in range(3)]
             expected |= {

@@ -183,6 +183,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
                 assert path.read_text() == file["text"], file["name"]
         written = {name: 0 for name in written if not name.startswith(("ompi.", "prte"))}  # without a daemon's own
         expected = {"lock", "ranks", "program-ranks", "last-output", "attend", "attend.sessions", "attend.end"}
+        expected.add("entrypoint.sock")
         if rank == 0:  # mpirun knows neither node by the name of this machine, so it wants a daemon on each
             expected |= {"line", "agents", "agent.node-0", "agent.node-1"}
             expected |= {"agent.node-0.command", "agent.node-1.command"}

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from entrypoint.cli import status as cli_status
+from entrypoint.errors import EntrypointError
 from entrypoint.host import metrics_file, state, status
 from entrypoint.host.metrics_file import MetricsFile
 from entrypoint.host.speaker import Speaker
@@ -123,12 +124,14 @@ def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Pop
     assert "it was killed" in err
 
 
-def test_nothing_to_ask(bench: Bench) -> None:
-    code, out, err = ask(bench, "--run-dir", str(bench.folder / "nowhere"))
-    if "a boot has begun here" in out:
-        pytest.skip("another boot begins on this machine")
-    assert (code, out) == (66, "")
-    assert err.startswith(f"[entrypoint] there is no boot to ask | {bench.folder}/nowhere: No such file")
+def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status.health, "states", list)
+    with pytest.raises(EntrypointError, match=r"there is no boot to ask \| .*/nowhere: No such file") as error:
+        status.ask(place / "nowhere")
+    assert error.value.status == 66
+    monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * 99)
+    with pytest.raises(status.Starting):
+        status.ask(place / "nowhere")
 
 
 def test_several_have_to_be_told_apart() -> None:
@@ -160,6 +163,49 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
     assert f"another user's | {place}/run is owned by 0, we are 65534 | ask as that user" in done.stderr
     go(bench)
     assert running.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("live", "boots", "found"),
+    [
+        ({"/a": 1}, 1, "/a"),
+        ({"/a": 1, "/b": 2}, 1, "/a"),  # who asks comes first
+        ({"/b": 2, "/c": 3}, 1, "/b"),  # then the user of PID 1
+        ({"/a": 1, "/b": 1}, 2, "several entrypoints boot here"),
+        ({}, 1, "a boot has begun here, and has no state yet"),
+        ({"/c": 3}, 0, "this boot is another user's"),
+        ({}, 0, "there is no boot to ask"),
+    ],
+)
+def test_whose_boot_it_is(live: dict[str, int], boots: int, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "_live", lambda: live)
+    monkeypatch.setattr(status, "_users", lambda: [1, 2])
+    monkeypatch.setattr(status, "_left", lambda user: None)
+    monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * boots)
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    try:
+        got = str(status.find("", "/nowhere"))
+    except EntrypointError as error:
+        got = error.what
+    assert got == found
+
+
+def test_the_kernel_s_list_of_sockets(place: Path) -> None:
+    (place / "with a space").mkdir()
+    rows = [
+        f"0000: 00000002 00000000 00010000 0001 01 {number} {path}"
+        for number, path in enumerate(
+            (f"{place}/entrypoint.sock", f"{place}/with a space/entrypoint.sock", f"{place}/x")
+        )
+    ]
+    rows += [
+        "0000: 00000002 00000000 00010000 0001 01 77",
+        "0000: 1 0 0 1 01 78 @entrypoint.sock",
+        "0000: /gone/entrypoint.sock",
+    ]
+    (table := place / "table").write_text("\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]) + "\n")
+    assert status._live(str(table)) == {str(place): os.geteuid(), f"{place}/with a space": os.geteuid()}
+    assert status._live(str(place / "none")) == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
@@ -284,6 +330,19 @@ def test_watch_shows_that_it_does_not_answer_and_goes_on(bench: Bench, running: 
     watch.send_signal(signal.SIGINT)
     watch.communicate(timeout=30)
     assert watch.returncode == 130
+
+
+def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
+    program = 'echo at >>"$NOTES"; [ "$(grep -c at "$NOTES")" = 1 ] && exec sleep 600; '
+    program += "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 0.25; done"
+    stalls = {"ENTRYPOINT_STALL_MINUTES": "0.04", "ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+    running = bench.start("sh", "-c", program, slots=1, flags=("--restarts", "1"), **stalls)
+    until(lambda: (bench.run_dir / "entrypoint.sock").exists(), "its socket")
+    done = subprocess.run([*STATUS, "--watch", "--json"], env=bench.env, capture_output=True, text=True, timeout=60)
+    assert (running.wait(30), done.returncode, done.stderr) == (0, 0, ""), done
+    shown = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["attempt"] for each in shown if "attempt" in each} == {1, 2}
+    assert (shown[-1]["phase"], shown[-1]["status"]) == ("ended", 0)
 
 
 def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str]) -> None:
