@@ -1,0 +1,117 @@
+"""What `entrypoint local` makes of its options and of a spec, before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint.errors import UsageError
+from entrypoint.plan import faults, local
+from entrypoint.plan.faults import Fault, Faults
+from entrypoint.spec import Override, load
+
+pytestmark = pytest.mark.see
+
+
+@pytest.mark.parametrize(
+    ("word", "at", "ends"),
+    [
+        ("worker-2@5s", 5.0, None),
+        ("worker-2@500ms", 0.5, None),
+        ("worker-2@1.5s", 1.5, None),
+        ("worker-2@2m", 120.0, None),
+        ("worker-2@1h", 3600.0, None),
+        ("worker-2@3s+5s", 3.0, 8.0),
+        ("worker-2@0s+500ms", 0.0, 0.5),
+    ],
+)
+def test_a_time(word: str, at: float, ends: float | None) -> None:
+    assert faults.read({"freeze": [word]}, None, 3) == Faults((Fault("freeze", 2, at, ends, f"--freeze {word}"),))
+
+
+@pytest.mark.parametrize(
+    "word", ["worker-1", "1@5s", "worker-1@5", "worker-1@5d", "worker-1@-5s", "@5s", "worker-1@5s "]
+)
+def test_what_is_no_time(word: str) -> None:
+    with pytest.raises(UsageError, match="not NODE@TIME"):
+        faults.read({"kill": [word]}, None, 3)
+
+
+def test_faults_come_in_the_order_of_time() -> None:
+    made = faults.read({"kill": ["worker-1@5s"], "late": ["worker-2@1s"]}, "20s", 3)
+    assert [(each.kind, each.at) for each in made.each] == [("late", 1.0), ("kill", 5.0)]
+    assert list(made.late) == [2]
+    assert made.late_dns == 20.0
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    given = {"kill": ["worker-3@5s", "worker-1@2s"], "stop": ["worker-1@2s+1s"], "late": ["worker-1@1s", "worker-1@2s"]}
+    with pytest.raises(UsageError) as raised:
+        faults.read(given, "soon", 3)
+    assert raised.value.what == "4 of the faults cannot be made"
+    assert raised.value.seen == (
+        "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s' (only a freeze ends), "
+        "--late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon' (not a time, such as 20s)"
+    )
+
+
+def test_one_node_asks_for_no_names() -> None:
+    with pytest.raises(UsageError, match="one node asks for no names"):
+        faults.read({}, "5s", 1)
+
+
+SPEC = "hosts: [gpu-17:8, gpu-18]\nslots: 2\nmpi: {mca_args: '%s'}\n"
+
+
+def test_a_node_knows_itself_and_the_others() -> None:
+    ours = local.settings(load(SPEC % "", "job.yaml", {}, {}), 3, 1, "/tmp/x", 20000, by_name=False)
+    assert ours == {
+        "ENTRYPOINT_HOSTS": "worker-0:8=127.0.0.2,worker-1=127.0.0.3,worker-2=127.0.0.4",
+        "ENTRYPOINT_NODE_RANK": "1",
+        "ENTRYPOINT_RUN_DIR": "/tmp/x/worker-1",
+        "ENTRYPOINT_SECRET_FILE": "/tmp/x/secret",
+        "ENTRYPOINT_PLATFORM": "local",
+        "ENTRYPOINT_NETWORK_INTERFACE": "auto",
+        "ENTRYPOINT_MPI_INTERFACE": "lo",
+        "ENTRYPOINT_SSH_PORT": "20000",
+        "ENTRYPOINT_TORCH_PORT": "20001",
+        "ENTRYPOINT_JAX_PORT": "20002",
+        "ENTRYPOINT_MINDSPORE_PORT": "20003",
+        "ENTRYPOINT_TENSORFLOW_PORT": "20004",
+        "ENTRYPOINT_RAY_PORT": "20006",
+    }
+
+
+def test_where_names_come_late_a_node_knows_its_own_address_alone() -> None:
+    ours = local.settings(load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True)
+    assert ours["ENTRYPOINT_HOSTS"] == "worker-0:8,worker-1=127.0.0.3"
+    assert local.names(2) == "127.0.0.2 worker-0\n127.0.0.3 worker-1\n"
+    env = local.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x")
+    assert env["LD_PRELOAD"] == "/a.so:/b.so"
+    assert env["NSS_WRAPPER_HOSTS"] == "/tmp/x/hosts"
+
+
+def test_who_tells_open_mpi_the_interface_is_left_alone() -> None:
+    spec = load(SPEC % "-mca btl_tcp_if_include lo", "job.yaml", {}, {})
+    assert "ENTRYPOINT_MPI_INTERFACE" not in local.settings(spec, 2, 0, "/tmp/x", 20000, by_name=False)
+
+
+def test_no_setting_of_another_job_reaches_a_node() -> None:
+    """Under any name, but for what is not ours to say."""
+    ours = local.settings(load(None, "", {}, {}), 2, 0, "/tmp/x", 20000, by_name=False)
+    own = {"ENTRYPOINT_HOSTS": "a,b", "MY_TASK_INDEX": "7", "MASTER_PORT": "1", "ENTRYPOINT_RESTARTS": "2", "A": "b"}
+    env = local.environment(own, ours, 0, "/tmp/x")
+    assert {"MY_TASK_INDEX", "MASTER_PORT"} & env.keys() == set()
+    assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
+    assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
+    assert {"ENTRYPOINT_SECRET", "MY_TASK_INDEX", "SSHD_PORT", "ENTRYPOINT_SSH_PORT"} <= local.unheard()
+    assert "ENTRYPOINT_HOSTS" not in local.unheard()
+
+
+def test_flags_are_passed_on() -> None:
+    words = local.flags({"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="])
+    assert words == ["--launcher=plain", "--timeout=5", "--env=A=b c", "--env=D="]
+
+
+@pytest.mark.parametrize(("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)])
+def test_how_many_nodes_there_are(hosts: str, asked: int | None, count: int) -> None:
+    assert local.count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count
