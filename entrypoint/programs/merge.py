@@ -1,0 +1,167 @@
+"""The output of several nodes on one stdout and stderr: every line whole, every byte as it was.
+
+A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others wait for its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+
+_CHUNK = 65536
+_LONG = 1 << 20  # bytes of a line that we hold, and bytes that a slow reader may have waiting: then the nodes wait, too
+_REST = 16 << 20  # bytes read of a stream after its node's end: more than the largest pipe holds
+_LAST = 5.0  # seconds in which a reader has to take something of the rest, at the end
+
+
+class Merge:
+    """Passes on what it reads; `add` a source for each node's stdout and stderr."""
+
+    def __init__(self) -> None:
+        self._targets: dict[int, _Target] = {}
+        self._sources: list[_Source] = []
+        self._holder: _Source | None = None  # whose line is half written
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, fd: int, target: int) -> None:
+        """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2."""
+        os.set_blocking(fd, False)
+        if target not in self._targets:
+            self._targets[target] = _Target(target, self._go_on)
+        source = _Source(fd, self._targets[target])
+        self._sources.append(source)
+        self._loop.add_reader(fd, self._ready, source)
+
+    async def finish(self) -> None:
+        """Pass on what there still is. All that write into a source have ended."""
+        for source in self._sources:
+            if source.fd >= 0:
+                source.read(most=_REST)
+                self._close(source)
+        self._holder = None
+        for source in self._sources:
+            self._pass(source)
+        for target in self._targets.values():
+            await target.written()
+
+    def _ready(self, source: _Source) -> None:
+        if not source.read():
+            self._close(source)
+        self._pass(source)
+        if source.fd >= 0 and source.is_full:
+            source.paused = True
+            self._loop.remove_reader(source.fd)
+
+    def _close(self, source: _Source) -> None:
+        self._loop.remove_reader(source.fd)
+        os.close(source.fd)
+        source.fd = -1
+
+    def _pass(self, source: _Source) -> None:
+        """Write the lines of it that have ended, unless another's line is half written."""
+        if self._holder not in (None, source):
+            return
+        end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1  # \r ends a progress bar's
+        if source.fd < 0 or len(source.rest) - end > _LONG:
+            end = len(source.rest)
+        data = bytes(source.rest[:end])
+        del source.rest[:end]
+        source.target.write(data)
+        held, whole = self._holder is source, source.fd < 0 or data.endswith((b"\n", b"\r"))
+        if held and whole:
+            self._holder = None
+            self._go_on()
+        elif data and not whole:
+            self._holder = source
+
+    def _go_on(self) -> None:
+        """Pass on what had to wait, and read again where there is room."""
+        for source in self._sources:
+            if source.rest:
+                self._pass(source)
+            if source.paused and source.fd >= 0 and not source.is_full:
+                source.paused = False
+                self._loop.add_reader(source.fd, self._ready, source)
+
+
+class _Source:
+    """What one node writes to one stream."""
+
+    def __init__(self, fd: int, target: _Target) -> None:
+        self.fd, self.target = fd, target  # -1 once it has ended
+        self.rest = bytearray()  # read, and not passed on yet
+        self.paused = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was read has to go out first."""
+        return len(self.rest) > 2 * _LONG or self.target.is_full
+
+    def read(self, most: int = _CHUNK) -> bool:
+        """Take what is there, up to so many bytes; False at the end."""
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while taken < most:
+                if not (data := os.read(self.fd, _CHUNK)):
+                    return False
+                self.rest += data
+                taken += len(data)
+        return True
+
+
+class _Target:
+    """Our stdout or stderr. A reader that is slow, or gone, never holds this process up."""
+
+    def __init__(self, fd: int, has_room: Callable[[], None]) -> None:
+        self._has_room, self._loop = has_room, asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._wrote = asyncio.Event()
+        self._is_slow = False
+        self._fd = os.dup(fd)
+        if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode):  # a file has to keep its one place for the next byte
+            with contextlib.suppress(OSError):  # another user's
+                own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+                os.close(self._fd)
+                self._fd = own  # non-blocking for us alone
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its reader has to take something first."""
+        return len(self._waiting) > _LONG
+
+    def write(self, data: bytes) -> None:
+        """Write it now, or as soon as there is room; lose it where nobody reads any more."""
+        self._waiting += data
+        if not self._is_slow:
+            self._send()
+
+    def _send(self) -> None:
+        was_slow, slow = self._is_slow, False
+        while self._waiting:
+            try:
+                del self._waiting[: os.write(self._fd, self._waiting[:_CHUNK])]
+            except BlockingIOError:
+                slow = True
+                break
+            except OSError:
+                self._waiting.clear()  # no reason to end the job
+        self._is_slow = slow
+        if slow and not was_slow:
+            self._loop.add_writer(self._fd, self._send)
+        elif was_slow and not slow:
+            self._loop.remove_writer(self._fd)
+        self._wrote.set()
+        if was_slow and not self.is_full:  # the loop called, so nobody is in the middle of a write
+            self._has_room()
+
+    async def written(self) -> None:
+        """Return when all is written, or nobody takes any of it for some seconds."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            while self._waiting:
+                self._wrote.clear()
+                await asyncio.wait_for(self._wrote.wait(), _LAST)
+        self._loop.remove_writer(self._fd)
+        os.close(self._fd)

@@ -1,0 +1,122 @@
+"""The output of several nodes on one stream: whole lines, and every byte."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from entrypoint.programs.merge import Merge
+
+pytestmark = pytest.mark.see
+
+
+@pytest.fixture(autouse=True)
+def limited() -> Iterator[None]:
+    """A mistake that writes for ever must not fill the disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (128 << 20, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def merged(writers: list[Callable[[int], object]], target: int) -> None:
+    """Have each of them write into a source of its own, at the same time."""
+
+    async def run() -> None:
+        merge, threads = Merge(), []
+        for write in writers:
+            reading, writing = os.pipe()
+            merge.add(reading, target)
+            threads.append(threading.Thread(target=lambda write=write, fd=writing: (write(fd), os.close(fd))))
+        for thread in threads:
+            thread.start()
+        await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+        await merge.finish()
+
+    asyncio.run(run())
+
+
+def write_all(fd: int, data: bytes, step: int = 4099) -> None:
+    for at in range(0, len(data), step):
+        piece = data[at : at + step]
+        while piece:
+            piece = piece[os.write(fd, piece) :]
+
+
+def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
+    """Long and short ones, not UTF-8, in pieces; one has no end."""
+    each = [
+        b"".join(b"%d %d " % (node, number) + bytes([65 + node]) * (number * 37) + b"\xff\n" for number in range(300))
+        for node in range(4)
+    ]
+    each[3] += b"3 no end"
+    with (tmp_path / "out").open("wb") as out:
+        merged([lambda fd, data=data: write_all(fd, data) for data in each], out.fileno())
+    lines = (tmp_path / "out").read_bytes().split(b"\n")
+    for node, data in enumerate(each):
+        mine = [line for line in lines if line.startswith(b"%d " % node)]
+        assert b"\n".join(mine) == data.removesuffix(b"\n")
+
+
+def test_a_line_of_many_megabytes_stays_whole(tmp_path: Path) -> None:
+    long, short = b"L" * (5 << 20) + b"\n", b"s\n" * 50_000
+    with (tmp_path / "out").open("wb") as out:
+        merged([lambda fd: write_all(fd, long), lambda fd: write_all(fd, short)], out.fileno())
+    data = (tmp_path / "out").read_bytes()
+    assert long in data
+    assert data.replace(long, b"") == short
+
+
+def test_a_progress_bar_is_seen_before_its_line_ends() -> None:
+    read, write = os.pipe()
+    seen: list[bytes] = []
+
+    def bar(fd: int) -> None:
+        os.write(fd, b"10%\r")
+        seen.append(os.read(read, 99))
+        os.write(fd, b"20%\n")
+
+    merged([bar], write)
+    assert seen == [b"10%\r"]
+    assert os.read(read, 99) == b"20%\n"
+    os.close(read)
+    os.close(write)
+
+
+def test_who_reads_nothing_any_more_ends_nothing() -> None:
+    """As `| head` does; the reader of a pipe that is full and stays full is given up after some seconds."""
+    read, write = os.pipe()
+    os.close(read)
+    merged([lambda fd: write_all(fd, b"x\n" * 1_000_000)], write)
+    os.close(write)
+
+
+def test_a_slow_reader_gets_all_and_holds_memory_down(tmp_path: Path) -> None:
+    """64 MiB through a pipe whose reader starts late: read, and not held."""
+    code = f"""
+import asyncio, os, resource, sys, threading
+from entrypoint.programs.merge import Merge
+async def main():
+    merge, (reading, writing) = Merge(), os.pipe()
+    merge.add(reading, 1)
+    def write():
+        for _ in range(1024):
+            os.write(writing, b"x" * 65535 + b"\\n")
+        os.close(writing)
+    await asyncio.to_thread(write)
+    await merge.finish()
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=open({str(tmp_path / "peak")!r}, "w"))
+"""
+    command = f"{sys.executable} -c '{code.replace(chr(39), chr(34))}' | {{ sleep 1; wc -c; }}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 64 << 20
+    assert int((tmp_path / "peak").read_text()) < 45
