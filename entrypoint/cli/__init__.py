@@ -20,6 +20,7 @@ from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
 
 NAMES = (
     "run",
+    "local",
     "plan",
     "render",
     "deploy",

@@ -80,14 +80,15 @@ def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
     return parser
 
 
-def job_arguments(parser: _Parser, spec: str | None) -> None:
-    """What every command takes that works on a job."""
+def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ()) -> None:
+    """What every command takes that works on a job; --help leaves `hidden` fields out."""
     parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
     for field in fields():
         if field.flags:
             names = ", ".join(field.adapters)
             text = f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''} (or {field.env})"
             metavar = field.path.rsplit(".", 1)[-1].upper()
-            parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=text.replace("%", "%%"))
+            words = argparse.SUPPRESS if field.path in hidden else text.replace("%", "%%")
+            parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=words)
     text = "variable for the program, on every node"
     parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)

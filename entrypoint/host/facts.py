@@ -31,12 +31,8 @@ def read() -> Facts:
         user, home = "", os.environ.get("HOME", "/")
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
     programs = {name: found for name in _PROGRAMS if (found := which(name, path))}
-    if not user:
-        import glob
-
-        # Where Debian, Fedora and Alpine have libraries.
-        if library := [found for place in ("lib/*", "lib64", "lib") for found in glob.glob(f"/usr/{place}/{NAMES}")]:
-            programs[NAMES] = library[0]
+    if not user and (library := names_library()):
+        programs[NAMES] = library
     env = environment()
     return Facts(
         env=env,
@@ -51,6 +47,15 @@ def read() -> Facts:
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
     )
+
+
+def names_library() -> str | None:
+    """Where libnss_wrapper is; None where it is not installed."""
+    import glob
+
+    # Where Debian, Fedora and Alpine have libraries.
+    places = ("lib/*", "lib64", "lib")
+    return next((found for place in places for found in glob.glob(f"/usr/{place}/{NAMES}")), None)
 
 
 def _files() -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from entrypoint.model import Outcome
 if TYPE_CHECKING:
     import asyncio
 
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job, to have it save
 
 
@@ -53,7 +53,7 @@ class Signals:
 
     def watch(self) -> None:
         """From now on no stop signal is missed, and no user signal ends us."""
-        for signum in (*_STOPS, *USERS):
+        for signum in (*STOPS, *USERS):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, self._came)
 

@@ -15,8 +15,8 @@ MOST = 64  # nodes: each is a Python and an sshd
 PORTS = 14  # that follow each other
 HOSTS = "hosts"  # the file in the run's folder with the names, where they resolve late
 _PORTS = {"ssh.port": 0, "torch.port": 1, "jax.port": 2, "mindspore.port": 3, "tensorflow.port": 4, "ray.port": 6}
-_NOT_AS_FLAG = ("hosts", "node_rank", "run_dir", "secret_file", "platform")
-_OWN = (*_NOT_AS_FLAG, "network.interface", *_PORTS)
+OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface", *_PORTS)
+"""The fields that this command settles."""
 _SECRET = "ENTRYPOINT_SECRET"
 
 
@@ -32,14 +32,14 @@ def count(spec: JobSpec, asked: int | None) -> int:
 
 def refuse(given: Iterable[str]) -> None:
     """Refuse flags for what this command settles itself, by the names of their fields. Raises UsageError."""
-    taken = {field.path: field.flags[-1] for field in fields() if field.path in _NOT_AS_FLAG}
+    taken = {field.path: field.flags[-1] for field in fields() if field.path in OWN and field.flags}
     if wrong := [taken[path] for path in given if path in taken]:
         raise UsageError("`entrypoint local` settles this itself", ", ".join(wrong), "leave it out")
 
 
 def unheard() -> set[str]:
     """Variables that say what is ours to say, under any name. Those for hosts still tell how many there are."""
-    own = {path for path in _OWN if path != "hosts"}
+    own = {path for path in OWN if path != "hosts"}
     return {_SECRET, *(name for field in fields() if field.path in own for name in (field.env, *field.aliases))}
 
 

@@ -1,0 +1,307 @@
+"""`entrypoint local`: real nodes of one command, what each fault switch does to them, and that nothing stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import clean_environment, until
+
+pytestmark = pytest.mark.see
+
+UP = "trap 'echo saved $HOSTNAME; exit 0' TERM; echo up $HOSTNAME; while :; do sleep 0.1; done"
+PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
+
+
+class Local:
+    """One `entrypoint local`, in a session of its own as a terminal gives it."""
+
+    def __init__(self, folder: Path, words: tuple[str, ...], env: dict[str, str]) -> None:
+        self.folder = folder
+        folder.mkdir()
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "entrypoint", "local", *words],
+                env={**clean_environment(), "TMPDIR": str(folder), "LOCAL_TEST": str(folder), **env},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "out").read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "err").read_text(errors="replace")
+
+    def says(self, words: str, count: int = 1, seconds: float = 30) -> None:
+        """Wait until it has said this so often."""
+        until(lambda: (self.out + self.err).count(words) >= count, seconds, f"{words!r} in:\n{self.out}{self.err}")
+
+    def ends(self, seconds: float = 60) -> int:
+        """Its exit status, once it has ended and left nothing."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds}s:\n{self.out}{self.err}")
+        assert self.left() == [], f"{self.out}{self.err}"
+        return status
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the terminal sends SIGINT to every process of the group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def pids(self) -> list[int]:
+        """Its processes: those that have its folder in their environment, or on their command line."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if os.fsencode(self.folder) in words:
+                    found.append(int(entry.name))
+        return found
+
+    def left(self) -> list[str]:
+        """What it has left: processes and files."""
+        return [*map(str, self.pids()), *sorted({each.name for each in self.folder.iterdir()} - {"out", "err"})]
+
+
+@pytest.fixture
+def local() -> Iterator[Callable[..., Local]]:
+    made: list[Local] = []
+    # Short, since a run directory's path is.
+    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
+
+        def start(*words: str, **env: str) -> Local:
+            made.append(Local(Path(folder) / str(len(made)), words, env))
+            return made[-1]
+
+        yield start
+        for each in made:
+            for pid in each.pids():
+                os.kill(pid, signal.SIGKILL)
+            each.process.wait()
+            print(each.out, each.err)  # pytest shows it where the test failed
+
+
+def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
+    """Ranks land on every node, which has its own host name; the program's lines are whole, the secret is nowhere."""
+    program = 'echo "rank $OMPI_COMM_WORLD_RANK on $HOSTNAME $(ls -l $ENTRYPOINT_RUN_DIR/../secret | cut -c1-10)"'
+    job = local("--nodes", "3", "--slots", "2", "--launcher", "mpirun", "--", "sh", "-c", program)
+    assert job.ends() == 0
+    placed = [f"rank {rank} on worker-{rank // 2} -rw-------" for rank in range(6)]
+    assert sorted(job.out.splitlines()) == placed
+    assert "6 ranks on 3 nodes: worker-0 0-1, worker-1 2-3, worker-2 4-5" in job.err
+    assert "[entrypoint local] all 3 nodes ended with 0" in job.err
+
+
+def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Callable[..., Local]) -> None:
+    """Hosts that nobody knows, a secret that is not there, another's ports and interface: all are settled here."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(
+            "hosts: [gpu-17:1, gpu-18:3]\nslots: 2\nlauncher: mpirun\nsecret_file: /nowhere/secret\n"
+            "network: {interface: ib7}\nssh: {port: 22}\n"
+            "command: [sh, -c, 'echo rank $OMPI_COMM_WORLD_RANK on $HOSTNAME']\n"
+        )
+        file.flush()
+        job = local("--spec", file.name, MY_TASK_INDEX="7", ENTRYPOINT_SECRET="short", VC_TASK_INDEX="3")
+        assert job.ends() == 0
+    assert sorted(job.out.splitlines()) == ["rank 0 on worker-0", *(f"rank {rank} on worker-1" for rank in (1, 2, 3))]
+
+
+def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", '[ "$NODE_RANK" = 0 ] || exit 7; sleep 60')
+    assert job.ends() == 7
+    assert "[entrypoint local] all 2 nodes ended with 7" in job.err
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> None:
+    job = local("--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP)
+    assert job.ends() == 75
+    assert re.search(r"local\] 4s after the start: SIGKILL to worker-1, \d+ processes \(--kill worker-1@4s\)", job.err)
+    assert "worker-0] worker-1 is lost" in job.err
+    ended = "worker-0 75, worker-1 137 (--kill worker-1@4s), worker-2 75; this ends with worker-0's, 75"
+    assert f"the nodes ended differently: {ended}" in job.err
+    if launcher == "plain":  # the others had their grace; mpirun ends with the node, and what ranks print then is lost
+        assert sorted(job.out.splitlines()[3:]) == ["saved worker-0", "saved worker-2"]
+
+
+def test_a_frozen_node_is_lost(local: Callable[..., Local]) -> None:
+    env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2"}
+    job = local("--nodes", "2", *PLAIN, "--freeze", "worker-1@4s", "--", "sh", "-c", UP, **env)
+    assert job.ends() == 75
+    assert re.search(r"4s after the start: SIGSTOP to worker-1, \d+ processes", job.err)
+    assert "worker-1 is lost" in job.err
+    assert "worker-1 137 (still frozen, and killed)" in job.err
+
+
+def test_a_short_freeze_is_no_loss(local: Callable[..., Local]) -> None:
+    """The control of the test above: the same node, which continues in time."""
+    wait = "echo up; sleep 8"
+    job = local("--nodes", "2", *PLAIN, "--freeze", "worker-1@4s+1500ms", "--", "sh", "-c", wait)
+    assert job.ends() == 0
+    assert "SIGSTOP to worker-1" in job.err
+    assert "5.5s after the start: worker-1 continues (--freeze worker-1@4s+1500ms)" in job.err
+    assert "is lost" not in job.err
+
+
+def test_a_node_that_is_late(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", *PLAIN, "--late", "worker-1@3s", "--", "true")
+    assert job.ends() == 0
+    assert "waiting for 1 of 1 peers: worker-1 (refused)" in job.err
+    assert "3s after the start: starting worker-1 (--late worker-1@3s)" in job.err
+
+
+def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", "--launcher", "plain", "--timeout", "1", "--late", "worker-1@5m", "--", "true")
+    assert job.ends() == 69
+    assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> None:
+    """The names are unknown to every program of a node, and then known to all of them."""
+    if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
+        pytest.skip("needs libnss-wrapper")
+    program = "getent hosts worker-1"
+    job = local("--nodes", "2", "--launcher", launcher, "--late-dns", "3s", "--", "sh", "-c", program)
+    assert job.ends() == 0
+    assert "worker-1 (no DNS)" in job.err
+    assert "3s after the start: the nodes' names resolve from now on (--late-dns)" in job.err
+    assert job.out.split() == ["127.0.0.3", "worker-1"] * 2
+
+
+def test_a_node_that_is_stopped(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", *PLAIN, "--stop", "worker-1@4s", "--", "sh", "-c", UP)
+    assert job.ends() == 143
+    assert "4s after the start: SIGTERM to worker-1 (--stop worker-1@4s)" in job.err
+    assert sorted(job.out.split("\n")[-3:]) == ["", "saved worker-0", "saved worker-1"]
+
+
+def test_a_fault_of_a_node_that_has_ended(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "1", *PLAIN, "--late", "worker-0@2s", "--kill", "worker-0@1s", "--", "echo", "here")
+    assert job.ends() == 0
+    assert "worker-0 is not started yet, so nothing happens to it (--kill worker-0@1s)" in job.err
+    assert job.out == "here\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Ctrl-C, a kill, and a second run
+
+
+def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
+    job.says("up worker", 2)
+    job.interrupt()
+    assert job.ends() == 143
+    assert "[entrypoint local] SIGINT: stopping, with SIGTERM to every node" in job.err
+    assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
+
+
+def test_timeout_s_two_signals_are_one(local: Callable[..., Local]) -> None:
+    """timeout(1) signals its child, and then the group."""
+    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
+    job.says("up worker", 2)
+    job.process.terminate()
+    os.killpg(job.process.pid, signal.SIGTERM)
+    assert job.ends() == 143
+    assert "again" not in job.err
+    assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
+
+
+def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -> None:
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", stubborn)
+    job.says("up", 2)
+    job.interrupt()
+    job.says("] SIGTERM: stopping", 2)
+    until(lambda: job.interrupt() or "SIGINT again" in job.err, 5, "the second Ctrl-C")
+    assert job.ends(25) == 143  # the grace is 30 s
+    assert "[entrypoint local] SIGINT again: not waiting for the grace to end" in job.err
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+@pytest.mark.parametrize("victim", ["the command", "its group", "its child"])
+def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher: str, victim: str) -> None:
+    job = local("--nodes", "2", "--launcher", launcher, "--", "sh", "-c", UP)
+    job.says("up worker", 2)
+    pid = job.process.pid
+    child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    os.kill({"the command": pid, "its group": -pid, "its child": child}[victim], signal.SIGKILL)
+    assert job.process.wait(20) == (75 if victim == "its child" else -9)
+    until(lambda: not job.left(), 15, "nothing left")
+
+
+def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
+    program = ("--nodes", "2", "--launcher", "mpirun", "--", "sh", "-c")
+    first = local(*program, UP)
+    first.says("up worker", 2)
+    second = local(*program, "echo second")
+    assert second.ends() == 0
+    assert second.out == "second\n" * 2
+    assert "lost" not in first.err
+    first.interrupt()
+    assert first.ends() == 143
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("--", "true"), 64, "how many nodes should there be? | the spec has no hosts | add --nodes 2"),
+        (("--nodes", "0", "--", "true"), 64, "--nodes is a number from 1 to 64 | 0 |"),
+        (("--nodes", "two", "--", "true"), 64, "--nodes is a number from 1 to 64 | two |"),
+        (
+            ("--nodes", "2", "--hosts", "a,b", "--ssh-port", "1", "--", "true"),
+            64,
+            "`entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
+        ),
+        (
+            ("--nodes", "2", "--kill", "worker-2@5s", "--freeze", "worker-1", "--late-dns", "5", "--", "true"),
+            64,
+            "3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are worker-0 to worker-1), "
+            "--freeze 'worker-1' (not NODE@TIME), --late-dns '5' (not a time, such as 20s) |",
+        ),
+        (("--nodes", "2"), 78, "there is no program to run"),
+        (("--nodes", "2", "--launcher", "mpirum", "--", "true"), 65, "mpirum"),
+    ],
+)
+def test_a_mistake_is_one_error(local: Callable[..., Local], words: tuple[str, ...], status: int, message: str) -> None:
+    job = local(*words)
+    assert job.ends() == status
+    assert len(job.err.splitlines()) == 1, job.err
+    assert message in job.err
+
+
+def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
+    code = (
+        "import sys; from entrypoint import cli; from entrypoint.host import facts\n"
+        "facts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'; facts.names_library = lambda: None\n"
+        "sys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun', '--late-dns', '1s', '--', 'true']\n"
+        "cli.script()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True)
+    assert done.returncode == 78
+    assert done.stderr == (
+        "[entrypoint local] this machine lacks what the job needs | sshd, mpirun, libnss_wrapper.so | "
+        "install them; on Debian: apt-get install openssh-server openmpi-bin libnss-wrapper\n"
+    )
