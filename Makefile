@@ -8,8 +8,8 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine needed
-	@scripts/demo
+demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine needed; ARGS='--kill worker-1@5s'
+	@scripts/demo $(ARGS)
 
 .PHONY: test
 test:  ## everything that must hold: lint, types, units, real sshd and mpirun, real containers

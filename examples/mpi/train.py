@@ -58,7 +58,7 @@ def main() -> int:
         if rank == 0 and step % 10 == 0:
             print(f"step {step:3d}  loss {last:.6f}", flush=True)
 
-    places = world.gather((rank, os.environ.get("DEMO_NODE", MPI.Get_processor_name()), os.getpid()))
+    places = world.gather((rank, os.environ.get("HOSTNAME", MPI.Get_processor_name()), os.getpid()))
     difference = 0.0
     if rank == 0:
         for place in places or []:
