@@ -41,9 +41,11 @@ class Merge:
             if source.fd >= 0:
                 source.read(most=_REST)
                 self._close(source)
-        self._holder = None
-        for source in self._sources:
-            self._pass(source)
+        if self._holder is not None:
+            self._pass(self._holder)
+        for last in (False, True):
+            for source in self._sources:
+                self._pass(source, last)
         for target in self._targets.values():
             await target.written()
 
@@ -60,12 +62,15 @@ class Merge:
         os.close(source.fd)
         source.fd = -1
 
-    def _pass(self, source: _Source) -> None:
-        """Write the lines of it that have ended, unless another's line is half written."""
+    def _pass(self, source: _Source, last: bool = False) -> None:
+        """Write the lines of it that have ended, unless another's line is half written.
+
+        What never ends comes `last`: another node's line would go on where it stops.
+        """
         if self._holder not in (None, source):
             return
         end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1  # \r ends a progress bar's
-        if source.fd < 0 or len(source.rest) - end > _LONG:
+        if len(source.rest) - end > _LONG or (source.fd < 0 and (last or self._holder is source)):
             end = len(source.rest)
         data = bytes(source.rest[:end])
         del source.rest[:end]

@@ -45,6 +45,7 @@ class Nodes:
         self._merge = Merge()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ended: dict[int, int] = {}  # node -> status
+        self._ahead = list(faults.each)  # faults that are still to come
         self._why: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
         self._stops = 0  # how often we were asked to stop,
@@ -122,6 +123,8 @@ class Nodes:
         for node in range(len(self._starts)):
             status = str(self._ended[node]) if node in self._ended else "not started"
             each.append(f"worker-{node} {status}" + (f" ({self._why[node]})" if node in self._why else ""))
+        if self._ahead:
+            self._say(f"the job was over before {', '.join(fault.given for fault in self._ahead)}")
         result = self._ended.get(0, 128 + signal.SIGTERM)
         if len(each) > 1 and len({self._ended.get(node) for node in range(len(each))}) == 1:
             self._say(f"all {len(each)} nodes ended with {result}")
@@ -170,6 +173,7 @@ class Nodes:
         self._tell(self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)")
 
     def _make(self, fault: Fault) -> None:
+        self._ahead.remove(fault)
         name = f"worker-{fault.node}"
         if fault.kind == "late":
             if not self._stops:

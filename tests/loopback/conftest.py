@@ -1,12 +1,18 @@
-"""Networks for nodes on this machine: a namespace for each, so that two may listen on one port."""
+"""Networks for nodes on this machine: a namespace for each, so that two may listen on one port. And `local`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.local import Local
 
 
 def ip(words: str, check: bool = True) -> bool:
@@ -45,3 +51,23 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
     yield make
     for name in made:
         ip(f"netns delete {name}", check=False)
+
+
+@pytest.fixture
+def local() -> Iterator[Callable[..., Local]]:
+    """Starts `entrypoint local` with these words and variables; what it leaves is ended with the test."""
+    made: list[Local] = []
+    # Short, since a run directory's path is.
+    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
+
+        def start(*words: str, cwd: Path | None = None, **env: str) -> Local:
+            made.append(Local(Path(folder) / str(len(made)), words, env, cwd))
+            return made[-1]
+
+        yield start
+        for each in made:
+            for pid in each.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            each.process.wait()
+            print(each.out, each.err)  # pytest shows it where the test failed

@@ -8,95 +8,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import clean_environment, until
+from tests.local import Local
 
 pytestmark = pytest.mark.see
 
 UP = "trap 'echo saved $HOSTNAME; exit 0' TERM; echo up $HOSTNAME; while :; do sleep 0.1; done"
 PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
-
-
-class Local:
-    """One `entrypoint local`, in a session of its own as a terminal gives it."""
-
-    def __init__(self, folder: Path, words: tuple[str, ...], env: dict[str, str]) -> None:
-        self.folder = folder
-        folder.mkdir()
-        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "entrypoint", "local", *words],
-                env={**clean_environment(), "TMPDIR": str(folder), "LOCAL_TEST": str(folder), **env},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=folder,
-                start_new_session=True,
-            )
-
-    @property
-    def out(self) -> str:
-        return (self.folder / "out").read_text(errors="replace")
-
-    @property
-    def err(self) -> str:
-        return (self.folder / "err").read_text(errors="replace")
-
-    def says(self, words: str, count: int = 1, seconds: float = 30) -> None:
-        """Wait until it has said this so often."""
-        until(lambda: (self.out + self.err).count(words) >= count, seconds, f"{words!r} in:\n{self.out}{self.err}")
-
-    def ends(self, seconds: float = 60) -> int:
-        """Its exit status, once it has ended and left nothing."""
-        try:
-            status = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"still running after {seconds}s:\n{self.out}{self.err}")
-        assert self.left() == [], f"{self.out}{self.err}"
-        return status
-
-    def interrupt(self) -> None:
-        """Ctrl-C: the terminal sends SIGINT to every process of the group."""
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def pids(self) -> list[int]:
-        """Its processes: those that have its folder in their environment, or on their command line."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if os.fsencode(self.folder) in words:
-                    found.append(int(entry.name))
-        return found
-
-    def left(self) -> list[str]:
-        """What it has left: processes and files."""
-        return [*map(str, self.pids()), *sorted({each.name for each in self.folder.iterdir()} - {"out", "err"})]
-
-
-@pytest.fixture
-def local() -> Iterator[Callable[..., Local]]:
-    made: list[Local] = []
-    # Short, since a run directory's path is.
-    with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:
-
-        def start(*words: str, **env: str) -> Local:
-            made.append(Local(Path(folder) / str(len(made)), words, env))
-            return made[-1]
-
-        yield start
-        for each in made:
-            for pid in each.pids():
-                os.kill(pid, signal.SIGKILL)
-            each.process.wait()
-            print(each.out, each.err)  # pytest shows it where the test failed
 
 
 def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
@@ -194,7 +117,13 @@ def test_a_node_that_is_stopped(local: Callable[..., Local]) -> None:
     assert sorted(job.out.split("\n")[-3:]) == ["", "saved worker-0", "saved worker-1"]
 
 
-def test_a_fault_of_a_node_that_has_ended(local: Callable[..., Local]) -> None:
+def test_a_fault_that_comes_too_late_is_told(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", *PLAIN, "--kill", "worker-1@5m", "--", "true")
+    assert job.ends() == 0
+    assert "the job was over before --kill worker-1@5m" in job.err
+
+
+def test_a_fault_of_a_node_that_is_not_there(local: Callable[..., Local]) -> None:
     job = local("--nodes", "1", *PLAIN, "--late", "worker-0@2s", "--kill", "worker-0@1s", "--", "echo", "here")
     assert job.ends() == 0
     assert "worker-0 is not started yet, so nothing happens to it (--kill worker-0@1s)" in job.err
@@ -241,6 +170,7 @@ def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -
 def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher: str, victim: str) -> None:
     job = local("--nodes", "2", "--launcher", launcher, "--", "sh", "-c", UP)
     job.says("up worker", 2)
+    assert job.left()  # the control: it sees what there is
     pid = job.process.pid
     child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill({"the command": pid, "its group": -pid, "its child": child}[victim], signal.SIGKILL)

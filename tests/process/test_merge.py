@@ -60,10 +60,17 @@ def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
     each[3] += b"3 no end"
     with (tmp_path / "out").open("wb") as out:
         merged([lambda fd, data=data: write_all(fd, data) for data in each], out.fileno())
-    lines = (tmp_path / "out").read_bytes().split(b"\n")
-    for node, data in enumerate(each):
-        mine = [line for line in lines if line.startswith(b"%d " % node)]
-        assert b"\n".join(mine) == data.removesuffix(b"\n")
+    assert broken((tmp_path / "out").read_bytes(), each) == []
+    # The control: pieces of two that write by themselves.
+    pieces = [piece for at in range(0, 90_000, 4099) for piece in (each[0][at:][:4099], each[1][at:][:4099])]
+    assert broken(b"".join(pieces), [each[0][:90_200], each[1][:90_200]]) == [0, 1]
+
+
+def broken(out: bytes, each: list[bytes]) -> list[int]:
+    """The nodes whose lines are not all there, whole and in order."""
+    lines = out.split(b"\n")
+    mine = [b"\n".join(line for line in lines if line.startswith(b"%d " % node)) for node in range(len(each))]
+    return [node for node, data in enumerate(each) if mine[node] != data.removesuffix(b"\n")]
 
 
 def test_a_line_of_many_megabytes_stays_whole(tmp_path: Path) -> None:
