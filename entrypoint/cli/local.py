@@ -65,7 +65,7 @@ def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     for node in range(count):
         ours = local.settings(spec, count, node, us.folder, port, by_name)
         env = local.environment(own, ours, node, us.folder)
-        envs.append(local.with_names(env, library, us.folder) if library else env)
+        envs.append(local.with_names(env, library, us.folder, node) if library else env)
     _check(args, text, envs[0], by_name and not library)
     names = _files(us.folder, text, args, count)
     if library:
@@ -91,14 +91,15 @@ async def _run(
 
 
 class Names:
-    """The file that the nodes' resolver reads, in the form of hosts(5)."""
+    """The files that the nodes' resolver reads, in the form of hosts(5)."""
 
     def __init__(self, folder: str, nodes: int) -> None:
-        self._file, self._text = f"{folder}/{local.HOSTS}", local.names(nodes)
+        self._folder, self._nodes = folder, range(nodes)
 
-    def show(self, known: bool = True) -> None:
-        """Have the names resolve from now on, or not."""
-        _put(self._file, self._text if known else "")
+    def show(self, all_known: bool = True) -> None:
+        """Have all names resolve from now on, or on each node its own alone, as a container has it."""
+        for node in self._nodes:
+            _put(f"{self._folder}/{local.HOSTS}-{node}", local.names(self._nodes if all_known else [node]))
 
 
 def _number(given: str | None) -> int | None:
@@ -168,7 +169,7 @@ def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Name
 
     _put(f"{folder}/secret", secrets.token_hex(32))
     for node in range(count):
-        os.mkdir(f"{folder}/shm-{node}", 0o700)
+        os.mkdir(f"{folder}/tmp-{node}", 0o700)
     if args.spec and not os.path.isfile(args.spec):  # such as <(...): it can be read once
         args.spec = f"{folder}/job.yaml"
         _put(args.spec, text)
@@ -176,15 +177,14 @@ def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Name
 
 
 def _check_names(env: dict[str, str], names: Names) -> None:
-    """See that a Python of ours asks that file. Leaves it without names. Raises ConfigError."""
+    """Write those files, and see that a Python of ours asks them. Raises ConfigError."""
     import subprocess
 
-    names.show()
+    names.show(all_known=False)
     code = "import socket; socket.getaddrinfo('worker-0', 1)"
     if subprocess.run([sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True).returncode:
         do = "use a toolkit that runs on this system's own Python"
         raise ConfigError("names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", do)
-    names.show(known=False)
 
 
 def _put(file: str, text: str) -> None:

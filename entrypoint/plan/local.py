@@ -13,7 +13,7 @@ from entrypoint.spec import HostEntry, JobSpec, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
 PORTS = 14  # that follow each other
-HOSTS = "hosts"  # the file in the run's folder with the names, where they resolve late
+HOSTS = "hosts"  # the files in the run's folder with the names, where they resolve late: hosts-0, hosts-1, ...
 _PORTS = {"ssh.port": 0, "torch.port": 1, "jax.port": 2, "mindspore.port": 3, "tensorflow.port": 4, "ray.port": 6}
 OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface", *_PORTS)
 """The fields that this command settles."""
@@ -51,8 +51,8 @@ def address(node: int) -> str:
 def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_name: bool) -> dict[str, str]:
     """Our variables for one node.
 
-    `folder` is the run's, with the secret in it; `port` is the first of `PORTS` free ones. `by_name`: a node knows its
-    own address alone, and others by a name that it has to ask for.
+    `folder` is the run's, with the secret in it; `port` is the first of `PORTS` free ones. `by_name`: nodes have names
+    alone, which they have to ask for.
     """
     hosts = [_host(spec, each, node, by_name) for each in range(nodes)]
     values = {
@@ -75,22 +75,27 @@ def environment(own: Mapping[str, str], ours: Mapping[str, str], node: int, fold
     """A node's whole environment, from this command's own, without `unheard()`."""
     taken = {name for field in fields() if field.env in ours for name in (field.env, *field.aliases)}
     kept = {name: value for name, value in own.items() if name not in {*taken, "ENTRYPOINT_SPEC"}}
-    # Open MPI names a rank's memory by the machine and the rank's number on its node: two nodes here would share it.
-    shared = {f"OMPI_MCA_btl_{kind}_backing_directory": f"{folder}/shm-{node}" for kind in ("vader", "sm")}
+    # A container's /tmp goes with it. And Open MPI names a rank's memory by the machine and the rank's number on its
+    # node: two nodes here would share it.
+    temporary = f"{folder}/tmp-{node}"
+    shared = {f"OMPI_MCA_btl_{kind}_backing_directory": temporary for kind in ("vader", "sm")}
     # What is printed is seen at once, also where the program's output is no terminal.
-    return {"PYTHONUNBUFFERED": "1", **shared, **kept, **ours, "HOSTNAME": f"worker-{node}"}
+    return {"PYTHONUNBUFFERED": "1", **shared, **kept, **ours, "TMPDIR": temporary, "HOSTNAME": f"worker-{node}"}
 
 
-def with_names(env: Mapping[str, str], library: str, folder: str) -> dict[str, str]:
+def with_names(env: Mapping[str, str], library: str, folder: str, node: int) -> dict[str, str]:
     """The environment in which a node, and all that it starts, looks names up in a file, and only then elsewhere."""
     preload = ":".join(filter(None, (env.get("LD_PRELOAD"), library)))
     # This network may know a worker-1 of its own; nobody knows a worker-1.invalid (RFC 6761).
-    return {**env, "LD_PRELOAD": preload, "NSS_WRAPPER_HOSTS": f"{folder}/{HOSTS}", "LOCALDOMAIN": "invalid"}
+    return {**env, "LD_PRELOAD": preload, "NSS_WRAPPER_HOSTS": f"{folder}/{HOSTS}-{node}", "LOCALDOMAIN": "invalid"}
 
 
-def names(nodes: int) -> str:
-    """The nodes' names and addresses, in the form of hosts(5)."""
-    return "".join(f"{address(node)} worker-{node}\n" for node in range(nodes))
+def names(nodes: Iterable[int]) -> str:
+    """These nodes' names and addresses, in the form of hosts(5).
+
+    In both families, since libnss_wrapper writes no IPv4 address as IPv6 where a program asks for it, as torch does.
+    """
+    return "".join(f"{address(node)} worker-{node}\n::ffff:{address(node)} worker-{node}\n" for node in nodes)
 
 
 def flags(given: Mapping[str, str | None], env: Sequence[str] | None) -> list[str]:
@@ -103,4 +108,7 @@ def flags(given: Mapping[str, str | None], env: Sequence[str] | None) -> list[st
 def _host(spec: JobSpec, host: int, me: int, by_name: bool) -> str:
     own = HostEntry.of(spec.hosts[host]).slots if host < len(spec.hosts) else None
     slots = f":{own}" if own is not None else ""
-    return f"worker-{host}{slots}" + ("" if by_name and host != me else f"={address(host)}")
+    if not by_name:
+        return f"worker-{host}{slots}={address(host)}"
+    # A node listens at its own address alone, as the others do at theirs, and finds it by its name.
+    return f"worker-{host}{slots}" + (f"=worker-{host}" if host == me else "")

@@ -18,6 +18,7 @@ from tests.local import Local
 
 pytestmark = pytest.mark.see
 
+TREE = Path(__file__).parents[2]
 UP = "trap 'echo saved $HOSTNAME; exit 0' TERM; echo up $HOSTNAME; while :; do sleep 0.1; done"
 PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
 
@@ -102,12 +103,21 @@ def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> 
     """The names are unknown to every program of a node, and then known to all of them."""
     if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
         pytest.skip("needs libnss-wrapper")
-    program = "getent hosts worker-1"
+    program = "getent ahostsv4 worker-1 | grep STREAM"
     job = local("--nodes", "2", "--launcher", launcher, "--late-dns", "3s", "--", "sh", "-c", program)
     assert job.ends() == 0
     assert "worker-1 (no DNS)" in job.err
     assert "3s after the start: the nodes' names resolve from now on (--late-dns)" in job.err
-    assert job.out.split() == ["127.0.0.3", "worker-1"] * 2
+    assert job.out.split() == ["127.0.0.3", "STREAM", "worker-1"] * 2
+
+
+@pytest.mark.engine
+def test_torchrun_where_names_resolve_late(local: Callable[..., Local], torch_python: str) -> None:
+    """The real one: it has its own way to ask for addresses."""
+    words = ("--spec", "job.yaml", "--late-dns", "2s")
+    job = local(*words, cwd=TREE / "examples/pytorch-torchrun", PYTHON=torch_python)
+    assert job.ends() == 0
+    assert "rank 3 of 4" in job.out
 
 
 def test_a_node_that_is_stopped(local: Callable[..., Local]) -> None:

@@ -81,13 +81,13 @@ def test_a_node_knows_itself_and_the_others() -> None:
     }
 
 
-def test_where_names_come_late_a_node_knows_its_own_address_alone() -> None:
+def test_where_names_come_late_nodes_have_names_alone() -> None:
     ours = local.settings(load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True)
-    assert ours["ENTRYPOINT_HOSTS"] == "worker-0:8,worker-1=127.0.0.3"
-    assert local.names(2) == "127.0.0.2 worker-0\n127.0.0.3 worker-1\n"
-    env = local.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x")
+    assert ours["ENTRYPOINT_HOSTS"] == "worker-0:8,worker-1=worker-1"
+    assert local.names([1]) == "127.0.0.3 worker-1\n::ffff:127.0.0.3 worker-1\n"
+    env = local.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x", 1)
     assert env["LD_PRELOAD"] == "/a.so:/b.so"
-    assert env["NSS_WRAPPER_HOSTS"] == "/tmp/x/hosts"
+    assert env["NSS_WRAPPER_HOSTS"] == "/tmp/x/hosts-1"
 
 
 def test_who_tells_open_mpi_the_interface_is_left_alone() -> None:
@@ -103,6 +103,7 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
     assert {"MY_TASK_INDEX", "MASTER_PORT"} & env.keys() == set()
     assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
     assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
+    assert env["TMPDIR"] == "/tmp/x/tmp-0"
     assert {"ENTRYPOINT_SECRET", "MY_TASK_INDEX", "SSHD_PORT", "ENTRYPOINT_SSH_PORT"} <= local.unheard()
     assert "ENTRYPOINT_HOSTS" not in local.unheard()
 
