@@ -105,6 +105,7 @@ class Access:
     resource: str = ""  # what its Kubernetes device plugin calls a card
     driver: str = ""  # what Docker calls its own driver for such cards, which takes them by their numbers
     card: str = ""  # device file of a card where there is no such driver; {} in it is the card's number
+    visible: str = ""  # variable that narrows the cards of a process, a list of their positions
     files: tuple[str, ...] = ()  # further device files, that every container with such a card needs
     folders: tuple[str, ...] = ()  # of the machine, which such a container reads
 

@@ -11,12 +11,14 @@ from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 from entrypoint.errors import ConfigError, OsError, RetryError, UsageError
 from entrypoint.plan import faults, local
+from entrypoint.values import replace
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
     from entrypoint.host.speaker import Speaker
+    from entrypoint.model import Facts
     from entrypoint.programs.guard import Work
 
 # Debian's; the rest is Open MPI's.
@@ -51,7 +53,8 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     import asyncio
 
-    from entrypoint.host.facts import environment, names_library
+    from entrypoint import registry
+    from entrypoint.host import facts
 
     local.refuse(inputs.overrides(args))
     for name in local.unheard():
@@ -60,13 +63,17 @@ def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     count = local.count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
     by_name = wanted.late_dns is not None
-    library = names_library() if by_name else None
-    port, own, envs = _free_ports(), environment(), []
+    library = facts.names_library() if by_name else None
+    here = facts.of_job(facts.read())()
+    device = registry.choose("devices", spec.device, here, "cpu").device(here)
+    visible = registry.access(device.kind).visible
+    port, envs = _free_ports(), []
     for node in range(count):
         ours = local.settings(spec, count, node, us.folder, port, by_name)
+        own = {**here.env, **local.share(visible, here.env, device.count, count, node)}
         env = local.environment(own, ours, node, us.folder)
         envs.append(local.with_names(env, library, us.folder, node) if library else env)
-    _check(args, text, envs[0], by_name and not library)
+    _check(args, text, replace(here, env=envs[0]), by_name and not library)
     names = _files(us.folder, text, args, count)
     if library:
         _check_names(envs[0], names)
@@ -140,20 +147,18 @@ def _free_ports() -> int:
     )
 
 
-def _check(args: argparse.Namespace, text: str, env: dict[str, str], no_library: bool) -> None:
+def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -> None:
     """Refuse what worker-0 would refuse, and a machine without what the job needs. Raises EntrypointError."""
     from entrypoint import spec as specs
-    from entrypoint.host import facts, process, sshd
+    from entrypoint.host import process, sshd
     from entrypoint.plan import settle
     from entrypoint.plan.topology import NAMES
-    from entrypoint.values import replace
 
-    spec = specs.load(text if args.spec else None, args.spec or "", env, inputs.overrides(args))
-    here = replace(facts.of_job(facts.read())(), env=env)
+    spec = specs.load(text if args.spec else None, args.spec or "", here.env, inputs.overrides(args))
     plan = settle(spec, here)
     many = len(plan.topology.nodes) > 1
     missing = ["sshd"] if many and "sshd" not in here.programs else []
-    missing += [name for name in plan.launch.needs_programs if not process.which(name, env.get("PATH", ""))]
+    missing += [name for name in plan.launch.needs_programs if not process.which(name, here.env.get("PATH", ""))]
     missing += [NAMES] if no_library else []
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)

@@ -19,9 +19,10 @@ ACCESS = Access(
     card="/dev/davinci{}",
     files=("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"),
     folders=("/usr/local/Ascend/driver",),
+    visible="ASCEND_RT_VISIBLE_DEVICES",
 )
 
-_VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+_VISIBLE = ACCESS.visible
 _SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: this many cards where there are none
 
 # Seconds that a rank waits for the others; HCCL's own 120 are short where nodes load their data at different speeds.

@@ -11,7 +11,7 @@ import re
 from entrypoint.model import Access, Device, Facts
 
 ALSO = ("gpu", "gpus", "cuda")  # what else people call it
-ACCESS = Access(resource="nvidia.com/gpu", driver="nvidia")
+ACCESS = Access(resource="nvidia.com/gpu", driver="nvidia", visible="CUDA_VISIBLE_DEVICES")
 
 
 def matches(facts: Facts) -> bool:

@@ -83,6 +83,18 @@ def environment(own: Mapping[str, str], ours: Mapping[str, str], node: int, fold
     return {"PYTHONUNBUFFERED": "1", **shared, **kept, **ours, "TMPDIR": temporary, "HOSTNAME": f"worker-{node}"}
 
 
+def share(variable: str, own: Mapping[str, str], cards: int, nodes: int, node: int) -> dict[str, str]:
+    """The variable by which a node sees its share of this machine's accelerators, of which a process sees `cards`.
+
+    Nothing where there is none for each node: then all see all.
+    """
+    each = cards // nodes
+    if nodes == 1 or not (each and variable):
+        return {}
+    seen = own[variable].split(",") if own.get(variable) else [str(number) for number in range(cards)]
+    return {variable: ",".join(card.strip() for card in seen[node * each : (node + 1) * each])}
+
+
 def with_names(env: Mapping[str, str], library: str, folder: str, node: int) -> dict[str, str]:
     """The environment in which a node, and all that it starts, looks names up in a file, and only then elsewhere."""
     preload = ":".join(filter(None, (env.get("LD_PRELOAD"), library)))

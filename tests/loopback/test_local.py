@@ -48,6 +48,15 @@ def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Callable[..., Local]) -
     assert sorted(job.out.splitlines()) == ["rank 0 on worker-0", *(f"rank {rank} on worker-1" for rank in (1, 2, 3))]
 
 
+def test_each_node_sees_its_share_of_the_accelerators(local: Callable[..., Local]) -> None:
+    program = 'echo "$ASCEND_RT_VISIBLE_DEVICES for $NODE_RANK"'
+    words = ("--nodes", "2", "--launcher", "plain", "--", "sh", "-c", program)
+    job = local(*words, ENTRYPOINT_SIMULATE_ASCEND="5")
+    assert job.ends() == 0
+    assert sorted(job.out.splitlines()) == ["0,1 for 0", "2,3 for 1"]
+    assert "all 2 nodes are here, 4 slots" in job.err
+
+
 def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", '[ "$NODE_RANK" = 0 ] || exit 7; sleep 60')
     assert job.ends() == 7

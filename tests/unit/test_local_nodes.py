@@ -108,6 +108,24 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
     assert "ENTRYPOINT_HOSTS" not in local.unheard()
 
 
+@pytest.mark.parametrize(
+    ("own", "cards", "nodes", "shares"),
+    [
+        (None, 8, 2, ["0,1,2,3", "4,5,6,7"]),
+        (None, 5, 2, ["0,1", "2,3"]),
+        ("6, 4,5,7", 4, 2, ["6,4", "5,7"]),
+        ("GPU-a,GPU-b", 2, 2, ["GPU-a", "GPU-b"]),
+        (None, 1, 2, [None, None]),
+        (None, 0, 2, [None, None]),
+        ("3", 1, 1, [None]),
+    ],
+)
+def test_a_node_s_share_of_the_accelerators(own: str | None, cards: int, nodes: int, shares: list[str | None]) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": own} if own else {}
+    made = [local.share("CUDA_VISIBLE_DEVICES", env, cards, nodes, node) for node in range(nodes)]
+    assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == shares
+
+
 def test_flags_are_passed_on() -> None:
     words = local.flags({"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="])
     assert words == ["--launcher=plain", "--timeout=5", "--env=A=b c", "--env=D="]
