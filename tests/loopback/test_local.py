@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,6 +185,28 @@ def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -
     assert "[entrypoint local] SIGINT again: not waiting for the grace to end" in job.err
 
 
+@pytest.mark.parametrize(("times", "most"), [(2, 15), (3, 4)])
+def test_nodes_that_do_not_answer_are_killed(local: Callable[..., Local], times: int, most: int) -> None:
+    """Five seconds after the second Ctrl-C, or at once at the third: the nodes are stopped, and hear nothing."""
+    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
+    job.says("up worker", 2)
+    for node in children(children(job.process.pid)[0]):
+        os.kill(node, signal.SIGSTOP)
+    job.interrupt()
+    job.says("SIGINT: stopping")
+    until(lambda: job.interrupt() or "SIGINT again" in job.err, 5, "the second Ctrl-C")
+    begun = time.monotonic()
+    if times == 3:
+        until(lambda: job.interrupt() or job.process.poll() is not None, most, "the end")
+    assert job.ends(most) == 137
+    assert time.monotonic() - begun < most
+    assert times == 3 or time.monotonic() - begun > 4
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 @pytest.mark.parametrize("victim", ["the command", "its group", "its child"])
 def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher: str, victim: str) -> None:
@@ -191,8 +214,7 @@ def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher:
     job.says("up worker", 2)
     assert job.left()  # the control: it sees what there is
     pid = job.process.pid
-    child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-    os.kill({"the command": pid, "its group": -pid, "its child": child}[victim], signal.SIGKILL)
+    os.kill({"the command": pid, "its group": -pid, "its child": children(pid)[0]}[victim], signal.SIGKILL)
     assert job.process.wait(20) == (75 if victim == "its child" else -9)
     until(lambda: not job.left(), 15, "nothing left")
 
