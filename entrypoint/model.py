@@ -289,6 +289,7 @@ class Launch:
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
     needs_rank_table: bool = False  # starts when the platform has written it
+    why_file: str = ""  # in the run directory, where its program is ours: why it failed, which is then our own failure
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,14 @@ def quote_compose(value: object) -> str:
     return quote_yaml(value).replace("$", "$$")
 
 
+def quote_html(value: object) -> str:
+    """Text of an HTML page, or the value of an attribute in quotes."""
+    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;").replace("'", "&#39;")
+
+
 _LANGUAGES: Mapping[str, Callable[[object], str]] = {
+    "html": quote_html,
     "sh": quote_sh,
     "sshd_config": quote_ssh,
     "ssh_config": quote_ssh,

@@ -68,10 +68,17 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = 1
+    attempt, boots = 1, [(spec, draft)]
+    if spec.netcheck.when == "before" and draft.mode == "coordinated":
+        from entrypoint.plan import netcheck
+
+        boots.insert(0, netcheck.before(spec, facts, draft))
     while True:
-        outcome, attempt = asyncio.run(_boot(spec, facts, draft, not_ready, attempt, signals, say))
-        if not outcome.again:
+        for each, plan in boots:
+            outcome, attempt = asyncio.run(_boot(each, facts, plan, not_ready, attempt, signals, say))
+            if outcome.status or signals.stopped:
+                break
+        if not outcome.again and (outcome.status or plan is draft):
             return outcome
         over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
         if signals.stopped:

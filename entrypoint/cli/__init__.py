@@ -22,6 +22,7 @@ NAMES = (
     "run",
     "local",
     "plan",
+    "netcheck",
     "render",
     "deploy",
     "ranktable",

@@ -9,6 +9,7 @@ from entrypoint.cli.parser import PROGRAM, command, job_arguments
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from entrypoint.cli.parser import Commands
     from entrypoint.host.speaker import Speaker
@@ -26,6 +27,14 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, say: Speaker) -> int:
     """Boot this node. Returns the exit status that the job gives it."""
+    return boot(args, say)
+
+
+def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec] | None = None) -> int:
+    """Boot this node's part of the job that was asked for, or of what another command makes of it.
+
+    Returns the exit status that the job gives it.
+    """
     from entrypoint.host import process
     from entrypoint.host.result import recorded
     from entrypoint.host.signals import Signals, Stopped
@@ -39,6 +48,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
             from entrypoint.plan import locate, settle
 
             spec, facts = inputs.spec(args, say)[0], read()
+            spec = of(spec) if of else spec
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))

@@ -197,12 +197,24 @@ class Programs:
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         what = self._running.pop(number)
+        if status and (why := self._own_words()):
+            self._tell(messages.Failed(status, why, program=False, stop=False))
+            return
         tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
         end = End(status, what, reason or ended(what, status, self._why(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             end = Ends(failures=[*self._failed_ranks.values(), end]).cause() or end
         self._tell(messages.Ended(**vars(end), last=not self._running))
+
+    def _own_words(self) -> str:
+        """Why a program of the toolkit's own ended the job, as it has written down; "" where it has not."""
+        if not (name := self._plan.launch.why_file):
+            return ""
+        try:
+            return (self._run_dir.path / name).read_text("utf-8", "replace").strip()
+        except OSError:
+            return ""
 
     def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
         """The last lines of a failed program, as its supervisor saved them; nothing if it did not."""

@@ -236,6 +236,32 @@ class MetricsSpec:
 
 
 @dataclass(frozen=True)
+class NetcheckSpec:
+    """What `entrypoint netcheck` asks of the network between the nodes, and whether `run` asks it too.
+
+    when:
+      `before` has `run` measure before each start of the program, `asked` only `entrypoint netcheck`. An elastic job
+      (`nodes`) has no `before`.
+    max_latency_ms: Milliseconds that a small round trip between two nodes may take; over it the job ends with 75. 0 has
+      no limit.
+    min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it the job ends with
+      75. 0 has no limit.
+    action: What a node does that is slow as against the others: `warn` says it, `stop` ends the job with 75.
+    seconds: Seconds for which each pair sends each way.
+    limit: Seconds for all pairs; those that are left then are not measured, and counted.
+    port: TCP port on worker-0 where the nodes meet for it; the others take any.
+    """
+
+    when: Literal["asked", "before"] = "asked"
+    max_latency_ms: Annotated[float, Rule(ge=0)] = 0.0
+    min_bandwidth_gbps: Annotated[float, Rule(ge=0)] = 0.0
+    action: Literal["warn", "stop"] = "warn"
+    seconds: Annotated[float, Rule(gt=0, le=60)] = 0.5
+    limit: Annotated[float, Rule(gt=0)] = 300.0
+    port: Port = 36766
+
+
+@dataclass(frozen=True)
 class KubernetesSpec:
     """What `entrypoint deploy kubernetes` alone reads. Containers ignore it.
 
@@ -326,6 +352,7 @@ class JobSpec:
     ascend: AscendSpec = AscendSpec()
     stall: StallSpec = StallSpec()
     metrics: MetricsSpec = MetricsSpec()
+    netcheck: NetcheckSpec = NetcheckSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
     kubernetes: KubernetesSpec = KubernetesSpec()
 

@@ -408,6 +408,8 @@ TEXTS = {
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
     "stall.action": ("stop", "stop"),
+    "netcheck.when": ("before", "before"),
+    "netcheck.action": ("stop", "stop"),
     "tensorflow.chief": ("worker-0", "worker-0"),
     "metrics.file": ("/m//{node}.prom", "/m/{node}.prom"),
     "metrics.address": ("::1", "::1"),

@@ -1,0 +1,31 @@
+"""`entrypoint netcheck`: measure the network between the job's nodes, in place of `run`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import run
+from entrypoint.cli.parser import command, job_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "measure the network between the job's nodes, in place of `run` on every node; no program is started"
+    netcheck = command(commands, "netcheck", "[options]", text)
+    job_arguments(netcheck, spec)
+    netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON in place of a table")
+    netcheck.set_defaults(passthrough=False)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Boot this node's part of the check. Returns 0, 75 where the network is not what the spec asks for."""
+    from entrypoint.plan.netcheck import alone
+
+    return run.boot(args, say, partial(alone, how="json" if args.json else "text"))

@@ -1,0 +1,133 @@
+"""The heat map: one self-contained HTML page, a row and a column for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from typing import Any
+
+from entrypoint.netcheck.analysis import Finding, usual
+from entrypoint.netcheck.result import Measured, Result
+from entrypoint.netcheck.table import size
+from entrypoint.render import render
+
+_CELL, _LABEL = 56, 96  # of the drawing
+_FIGURES = 16  # nodes up to which cells hold their figures
+_STEPS = 5  # from usual (0) to ten times worse
+Cell = tuple[float, float, str]  # value, how many times worse than usual, error
+
+
+def page(result: Result, found: Sequence[Finding], job: str) -> str:
+    """The page's text."""
+    trip, rate = usual(result)
+    bad = {node: each for each in found if len(each.nodes) == 1 for node in each.nodes}
+    maps = [
+        _map(result, bad, "Round trip, ms", f"usual {trip:.3g} ms; the median of small messages", "ms", _trips(trip)),
+        _map(
+            result,
+            bad,
+            "Bandwidth, Gbit/s",
+            f"usual {rate:.3g} Gbit/s; from the node of the row to that of the column, one TCP stream",
+            "Gbit/s",
+            _rates(rate),
+        ),
+    ]
+    most = max((each.bus_gbs for each in result.reduced), default=0.0)
+    return render(
+        "netcheck/netcheck.html.j2",
+        {
+            "job": job,
+            "nodes": len(result.nodes),
+            "pairs": len(result.pairs),
+            "found": [{"text": each.text, "kind": "fails" if each.fails else "slow"} for each in found],
+            "left_out": f"{result.left_out} pairs were not measured: {result.why_left_out}" if result.left_out else "",
+            "strangers": result.strangers,
+            "maps": maps,
+            "backend": result.backend,
+            "no_sweep": result.no_sweep,
+            "sweep": [
+                {
+                    "size": size(each.size),
+                    "ms": f"{each.seconds * 1e3:.3f}",
+                    "bus": f"{each.bus_gbs:.3g}",
+                    "share": f"{100 * each.bus_gbs / most if most else 0:.0f}",
+                }
+                for each in result.reduced
+            ],
+        },
+    )
+
+
+def _trips(trip: float) -> Callable[[Measured], tuple[Cell, Cell]]:
+    def cells(pair: Measured) -> tuple[Cell, Cell]:
+        # Under half a millisecond more, differences are the processor's.
+        worse = pair.latency_ms / max(trip, 0.25, 1e-9)
+        return (pair.latency_ms, worse, pair.error), (pair.latency_ms, worse, pair.error)
+
+    return cells
+
+
+def _rates(rate: float) -> Callable[[Measured], tuple[Cell, Cell]]:
+    def cell(gbps: float, error: str) -> Cell:
+        return gbps, rate / gbps if gbps > 0 else 1e9, error
+
+    def cells(pair: Measured) -> tuple[Cell, Cell]:
+        return cell(pair.there_gbps, pair.error), cell(pair.back_gbps, pair.error)
+
+    return cells
+
+
+def step(worse: float) -> int:
+    """The colour of a cell that is so many times worse than usual: 0 up to 1.5 times, 5 from 10 times."""
+    if worse <= 1.5:
+        return 0
+    return min(_STEPS, 1 + int((_STEPS - 1) * log(worse / 1.5) / log(10 / 1.5)))
+
+
+def _map(
+    result: Result,
+    bad: Mapping[int, Finding],
+    title: str,
+    about: str,
+    unit: str,
+    cells: Callable[[Measured], tuple[Cell, Cell]],
+) -> dict[str, Any]:
+    """One heat map, as the template draws it."""
+    nodes, drawn = len(result.nodes), []
+    for pair in result.pairs:
+        for (row, column), (value, worse, error) in zip(((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True):
+            here, there = result.nodes[row][0], result.nodes[column][0]
+            shown = "x" if error else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+            drawn.append(
+                {
+                    "x": _LABEL + column * _CELL,
+                    "y": _LABEL // 3 + row * _CELL,
+                    "kind": "error" if error else f"s{step(worse)}",
+                    "shown": shown if nodes <= _FIGURES or error else "",
+                    "title": f"{here} to {there}: {error or f'{shown} {unit}'}",
+                }
+            )
+    labels = [
+        {
+            "name": label,
+            "short": str(rank),
+            "at": rank * _CELL + _CELL // 2,
+            "kind": "bad" if rank in bad else "fine",
+            "title": bad[rank].text if rank in bad else result.name(rank),
+        }
+        for rank, (label, _) in enumerate(result.nodes)
+    ]
+    width, height = _LABEL + nodes * _CELL, _LABEL // 3 + nodes * _CELL
+    return {
+        "title": title,
+        "about": about,
+        "cells": drawn,
+        "labels": labels,
+        "left": _LABEL,
+        "top": _LABEL // 3,
+        "cell": _CELL,
+        "width": width,
+        "height": height,
+        # Below this the figures could not be read: the drawing scrolls.
+        "least": width * 5 // 8 if nodes > 4 else 0,
+    }

@@ -1,0 +1,93 @@
+"""What a network check has seen, as frozen values, and as the JSON that programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrypoint.values import dataclass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pair of nodes, `a` < `b`. Where `error` says why they could not measure, the figures are 0."""
+
+    a: int
+    b: int
+    latency_ms: float = 0.0  # median of small round trips
+    worst_ms: float = 0.0  # the slowest of them
+    there_gbps: float = 0.0  # Gbit/s from a to b, one TCP stream
+    back_gbps: float = 0.0  # from b to a
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The all-reduce of one size: seconds, and bus bandwidth in GB/s."""
+
+    size: int  # bytes
+    seconds: float
+    bus_gbs: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """One network check of a job."""
+
+    nodes: tuple[tuple[str, str], ...]  # label and host, in rank order
+    pairs: tuple[Measured, ...]
+    left_out: int = 0  # pairs that were not measured
+    why_left_out: str = ""
+    backend: str = ""  # of the all-reduce sweep; "" where there was none
+    reduced: tuple[Reduced, ...] = ()
+    no_sweep: str = ""  # why there was none, or why it ended early
+    strangers: tuple[str, ...] = ()  # who connected without the job's token, and to which node
+
+    def name(self, node: int) -> str:
+        """What people call a node: label and host where they differ."""
+        label, host = self.nodes[node]
+        return label if label == host else f"{label} ({host})"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the spec asks of every pair; 0 for no limit. `stop`: a node that is slow as against others ends the job."""
+
+    max_latency_ms: float = 0.0
+    min_bandwidth_gbps: float = 0.0
+    stop: bool = False
+
+
+def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
+    """GB/s that each rank's link carries in an all-reduce, which can be held against the hardware's figure.
+
+    Source: nccl-tests, doc/PERFORMANCE.md, "AllReduce": busbw = algbw * 2 * (n - 1) / n.
+    """
+    return size / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 else 0.0
+
+
+def as_json(result: Result, findings: tuple[Any, ...]) -> dict[str, Any]:
+    """What `--json` prints; units are in the names."""
+    return {
+        "nodes": [{"rank": rank, "label": label, "host": host} for rank, (label, host) in enumerate(result.nodes)],
+        "pairs": [dict(vars(pair)) for pair in result.pairs],
+        "left_out": {"pairs": result.left_out, "why": result.why_left_out},
+        "all_reduce": {
+            "backend": result.backend,
+            "ranks": len(result.nodes) if result.backend else 0,
+            "sizes": [
+                {"bytes": each.size, "seconds": each.seconds, "bus_gbytes_per_s": each.bus_gbs}
+                for each in result.reduced
+            ],
+            "why_not": result.no_sweep,
+        },
+        "strangers": list(result.strangers),
+        "findings": [
+            {
+                "nodes": [result.nodes[node][0] for node in each.nodes],
+                "causes": list(each.causes),
+                "fails": each.fails,
+                "text": each.text,
+            }
+            for each in findings
+        ],
+    }

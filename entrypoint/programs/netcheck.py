@@ -1,0 +1,134 @@
+"""The network check's program, once on each node: `python -I netcheck.py RUN_DIR`. It finds its settings there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+
+from entrypoint.errors import EntrypointError, OsError, RetryError
+from entrypoint.host.files import explained, put
+from entrypoint.host.proc import undo_launcher
+from entrypoint.netcheck.analysis import findings, summary
+from entrypoint.netcheck.page import page
+from entrypoint.netcheck.result import Limits, Result, as_json
+from entrypoint.netcheck.table import text
+from entrypoint.plan.netcheck import ALL_REDUCE, SETTINGS, TOKEN, WHY
+from entrypoint.programs import netpair, netsweep
+from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, connect, receive, send
+from entrypoint.programs.netmeeting import Meeting, say
+
+_AGAIN = 0.2  # seconds between two tries to reach worker-0's program, which may not listen yet
+
+
+def main(run_dir: str) -> int:
+    """This node's part. Returns the exit status; why it is not 0 is in the run directory."""
+    undo_launcher()
+    folder = Path(run_dir)
+    settings = json.loads((folder / SETTINGS).read_bytes())
+    token = (folder / TOKEN).read_bytes()
+    if settings["rank"]:
+        _take_part(settings, token, folder)
+        return 0  # worker-0's end is the job's
+    try:
+        meeting = Meeting(settings, token)
+    except OSError as error:
+        do = "end what listens there, or set netcheck.port (ENTRYPOINT_NETCHECK_PORT) on every node"
+        return _end(folder, OsError(f"cannot listen on port {settings['port']}", error.strerror or str(error), do))
+    threading.Thread(target=_take_part, args=(settings, token, folder), daemon=True).start()
+    result = meeting.run()
+    meeting.close()
+    limits = Limits(settings["max_latency_ms"], settings["min_bandwidth_gbps"], settings["stop"])
+    return _tell(settings, result, limits, folder)
+
+
+def _tell(settings: Mapping[str, Any], result: Result, limits: Limits, folder: Path) -> int:
+    """Print and write what was seen. Returns the exit status."""
+    found = findings(result, limits)
+    seen = json.dumps(as_json(result, found), indent=2) + "\n"
+    shown = seen if settings["how"] == "json" else text(result, found)
+    print(shown, end="", file=sys.stderr if settings["how"] == "before" else sys.stdout, flush=True)
+    log_dir = Path(settings["log_dir"])
+    try:
+        with explained(log_dir, "ENTRYPOINT_LOG_DIR"):
+            put(log_dir / "netcheck.json", seen.encode(), 0o644)
+            put(log_dir / "netcheck.html", page(result, found, settings["job"]).encode(), 0o644)
+        say(f"wrote {log_dir}/netcheck.html and netcheck.json")
+    except EntrypointError as error:
+        say(str(error))
+    if reason := summary(found):
+        do = "start the job on other nodes, or see netcheck.html"
+        return _end(folder, RetryError("the network is not fit for this job", reason, do))
+    return 0
+
+
+def _end(folder: Path, error: EntrypointError) -> int:
+    put(folder / WHY, str(error).encode("utf-8", "surrogateescape"), 0o600)
+    return error.status
+
+
+def _take_part(settings: Mapping[str, Any], token: bytes, folder: Path) -> None:
+    """Do what worker-0 asks, until it says that it is done or goes away."""
+    server, has_torch = netpair.Server(token), netsweep.has_torch()
+    until, again, why = Deadline(settings["meet"]), threading.Event(), ""
+    while True:
+        try:
+            link = connect("localhost" if settings["rank"] == 0 else settings["leader"], settings["port"], token)
+            break
+        except (OSError, Stranger) as error:
+            why = words(error)
+            if not until.left:
+                say(f"cannot reach worker-0's check, port {settings['port']} | {why} | see that the port is open")
+                return
+            again.wait(_AGAIN)
+    mine = {"rank": settings["rank"], "port": server.port, "address": settings["address"], "torch": has_torch}
+    try:
+        with link:
+            send(link, mine, until.left + 1)
+            wait = settings["meet"] + settings["limit"] + 2 * netsweep.LIMIT + 2 * netpair.limit(settings["seconds"])
+            while (order := receive(link, wait))["do"] != "done":
+                _do(order, link, settings, token, folder, server)
+    except (OSError, KeyError) as error:
+        say(f"worker-0's check ended: {words(error)}")
+    finally:
+        server.close()
+
+
+def _do(
+    order: Mapping[str, Any],
+    link: Any,
+    settings: Mapping[str, Any],
+    token: bytes,
+    folder: Path,
+    server: netpair.Server,
+) -> None:
+    """One order, and its answer."""
+    if order["do"] == "reduce":
+        script = str(folder / ALL_REDUCE)
+        sweep = netsweep.Sweep(script, settings["rank"], order["nodes"], order["host"], order["port"])
+        if not order["port"]:
+            send(link, {"port": sweep.port()}, HANDSHAKE)
+        send(link, {**sweep.end(), "strangers": server.strangers}, HANDSHAKE)
+        return
+    saw: dict[str, Any]
+    try:
+        saw = dict(netpair.measure(order["host"], order["port"], token, order["seconds"]))
+    except (OSError, Stranger, KeyError, TypeError, ValueError) as error:
+        saw = {"error": words(error)}
+    send(link, {**saw, "strangers": server.strangers}, HANDSHAKE)
+
+
+def words(error: Exception) -> str:
+    """An error for people: `Connection refused`, not `[Errno 111] Connection refused`."""
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1]))

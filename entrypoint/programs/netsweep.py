@@ -1,0 +1,81 @@
+"""This node's part of the all-reduce sweep: torch's own process, in the Python that training would have."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from typing import Any
+
+SECONDS = 20.0  # for all sizes
+LIMIT = 3 * SECONDS  # with the import of torch and the meeting
+_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+_FIND_LIMIT = 20.0
+
+
+def python() -> str:
+    """The image's Python; "" where it has none."""
+    return shutil.which("python") or shutil.which("python3") or ""
+
+
+def has_torch() -> bool:
+    """Whether that Python finds torch."""
+    if not (found := python()):
+        return False
+    try:
+        nothing = subprocess.DEVNULL
+        done = subprocess.run(
+            [found, "-c", _FIND], stdin=nothing, stdout=nothing, stderr=nothing, timeout=_FIND_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+class Sweep:
+    """The process, from its start to its end."""
+
+    def __init__(self, script: str, rank: int, nodes: int, host: str, port: int) -> None:
+        words = [python(), script, str(rank), str(nodes), host, str(port), f"{SECONDS:g}"]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
+        self._alarm = threading.Timer(LIMIT, self._process.kill)
+        self._alarm.daemon = True
+        self._alarm.start()
+
+    def port(self) -> int:
+        """Where rank 0 listens; 0 where it ended before."""
+        while line := self._next():
+            if "port" in line:
+                return int(line["port"])
+        return 0
+
+    def end(self) -> dict[str, Any]:
+        """What it measured: `backend`, `rows` and `why`, which is "" after a good end."""
+        told: dict[str, Any] = {"backend": "", "rows": [], "why": ""}
+        errors: list[str] = []
+        reader = threading.Thread(target=lambda: errors.append(self._process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+        reader.start()
+        while line := self._next():
+            if "size" in line:
+                told["rows"].append([int(line["size"]), float(line["seconds"])])
+            told["backend"] = line.get("backend", told["backend"])
+            told["why"] = line.get("early", told["why"])
+        status = self._process.wait()
+        self._alarm.cancel()
+        reader.join(1.0)
+        if status:
+            last = [each.strip() for each in "".join(errors).splitlines() if each.strip()][-1:]
+            told["why"] = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
+        return told
+
+    def _next(self) -> dict[str, Any]:
+        """Its next object; {} at its end. Other lines are libraries' own."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                told: dict[str, Any] = json.loads(line)
+                return told
+        return {}
