@@ -70,9 +70,9 @@ def findings(result: Result, limits: Limits) -> tuple[Finding, ...]:
         _View(latency, both, lambda ms: 0 < most < ms, f"limit {most:g}", True),
         _View(bandwidth, directions, lambda gbps: gbps < least, f"limit {least:g}", True),
         _View(
-            latency, both, lambda ms: ms > max(_TIMES * trip, trip + _LEAST_MS), f"usual {_short(trip)}", limits.stop
+            latency, both, lambda ms: ms > max(_TIMES * trip, trip + _LEAST_MS), f"usual {short(trip)}", limits.stop
         ),
-        _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {_short(rate)}", limits.stop),
+        _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {short(rate)}", limits.stop),
     ]
     said: dict[tuple[int, ...], list[tuple[str, str, bool]]] = {}
     for view in views:
@@ -141,12 +141,13 @@ def _blame(view: _View) -> Iterable[tuple[tuple[int, ...], str, list[float]]]:
 
 def _words(cause: str, values: list[float], usual: str) -> str:
     middle = median_low(values) if cause == "latency" else median_high(values)
-    words = WORDS[cause].format(_short(middle))
+    words = WORDS[cause].format(short(middle))
     return f"{words} ({usual})" if usual else words
 
 
 def _finding(result: Result, nodes: tuple[int, ...], causes: list[tuple[str, str, bool]]) -> Finding:
-    names = [result.name(node) for node in nodes]
+    names, order = [result.name(node) for node in nodes], list(WORDS)
+    causes = sorted(causes, key=lambda cause: order.index(cause[0]))
     fails, words = any(cause[2] for cause in causes), ", ".join(cause[1] for cause in causes)
     if not names:
         errors = [pair.error for pair in result.pairs if pair.error]
@@ -172,6 +173,6 @@ def _why(result: Result, node: int) -> str:
     return f"{max(errors, key=errors.count)} (with {len(errors)} of its peers)"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits that mean something: 0.0712, 3.41, 201."""
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from entrypoint.netcheck.analysis import Finding, usual
+from entrypoint.netcheck.analysis import Finding, short, usual
 from entrypoint.netcheck.result import Measured, Result
 from entrypoint.netcheck.table import size
 from entrypoint.render import render
@@ -49,7 +49,7 @@ def page(result: Result, found: Sequence[Finding], job: str) -> str:
                 {
                     "size": size(each.size),
                     "ms": f"{each.seconds * 1e3:.3f}",
-                    "bus": f"{each.bus_gbs:.3g}",
+                    "bus": short(each.bus_gbs * 1e3),
                     "share": f"{100 * each.bus_gbs / most if most else 0:.0f}",
                 }
                 for each in result.reduced
@@ -97,7 +97,7 @@ def _map(
     for pair in result.pairs:
         for (row, column), (value, worse, error) in zip(((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True):
             here, there = result.nodes[row][0], result.nodes[column][0]
-            shown = "x" if error else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+            shown = "x" if error else short(value)
             drawn.append(
                 {
                     "x": _LABEL + column * _CELL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.analysis import Finding, usual
+from entrypoint.netcheck.analysis import Finding, short, usual
 from entrypoint.netcheck.result import Result
 
 _HEAD = ("node", "round trip ms", "worst ms", "sends Gbit/s", "receives Gbit/s", "peers", "")
@@ -69,8 +69,8 @@ def _sweep(result: Result) -> list[str]:
         return [f"all-reduce: not measured, {result.no_sweep}"]
     head = [f"all-reduce over {len(result.nodes)} nodes, {result.backend}, one process each"]
     rows = [
-        ("size", "ms", "bus GB/s"),
-        *((size(each.size), f"{each.seconds * 1e3:.3f}", f"{each.bus_gbs:.3g}") for each in result.reduced),
+        ("size", "ms", "bus MB/s"),
+        *((size(each.size), f"{each.seconds * 1e3:.3f}", short(each.bus_gbs * 1e3)) for each in result.reduced),
     ]
     return [*head, *_aligned(rows), *([result.no_sweep] if result.no_sweep else [])]
 

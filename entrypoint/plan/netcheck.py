@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+
 from entrypoint import supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, File, Launch, Members, Plan, Program, Topology

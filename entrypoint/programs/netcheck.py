@@ -41,7 +41,7 @@ def main(run_dir: str) -> int:
         meeting = Meeting(settings, token)
     except OSError as error:
         do = "end what listens there, or set netcheck.port (ENTRYPOINT_NETCHECK_PORT) on every node"
-        return _end(folder, OsError(f"cannot listen on port {settings['port']}", error.strerror or str(error), do))
+        return _end(folder, OsError(f"cannot listen on port {settings['port']}", os.strerror(error.errno or 0), do))
     threading.Thread(target=_take_part, args=(settings, token, folder), daemon=True).start()
     result = meeting.run()
     meeting.close()

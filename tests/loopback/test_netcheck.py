@@ -1,0 +1,252 @@
+"""`entrypoint netcheck` on nodes of this machine: real entrypoints, real sockets.
+
+A node's delay is made by `tc netem` where the kernel has it, else by tests/netdelay.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import netdelay
+from tests.cluster import Cluster, free_port, until
+from tests.loopback.conftest import ip
+
+pytestmark = pytest.mark.see
+Make = Callable[..., Cluster]
+OURS = (sys.executable, "-m", "entrypoint")
+DELAY = 0.2  # seconds
+
+
+def start(job: Cluster, *words: str, more: dict[int, dict[str, str]] | None = None, **env: str) -> None:
+    env = {"NETCHECK_SECONDS": "0.1", "NETCHECK_PORT": str(free_port()), **env}
+    ours = {f"ENTRYPOINT_{name}": value for name, value in env.items()}
+    for rank in reversed(range(job.nodes)):
+        own = {"ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}"), **(more or {}).get(rank, {})}
+        job.start(rank, argv=(*OURS, *words), env={**ours, **own})
+
+
+def seen(job: Cluster) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((job.folder / "log0/netcheck.json").read_text())
+    return answer
+
+
+def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make) -> None:
+    job = cluster(3)
+    start(job, "netcheck")
+    assert job.ends(60) == {0: 0, 1: 0, 2: 0}, job.both()
+    pairs = {(pair["a"], pair["b"]): pair for pair in seen(job)["pairs"]}
+    assert sorted(pairs) == [(0, 1), (0, 2), (1, 2)]
+    for pair in pairs.values():
+        assert pair["error"] == ""
+        assert 0 < pair["latency_ms"] <= pair["worst_ms"]
+        assert min(pair["there_gbps"], pair["back_gbps"]) > 0.01
+    assert job.out(0).startswith("node  ")
+    assert job.out(1) + job.out(2) == ""
+    assert "<svg" in (job.folder / "log0/netcheck.html").read_text()
+    assert not (job.folder / "log1").exists()
+    assert job.survivors() == []
+
+
+def test_json_is_all_that_stdout_has(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "netcheck", "--json")
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert json.loads(job.out(0)) == seen(job)
+    assert job.out(1) == ""
+
+
+def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before")
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert (job.out(0), job.out(1)) == ("ran\n", "ran\n")  # stdout is the program's
+    assert "usual: " in job.err(0)
+    assert len(seen(job)["pairs"]) == 1
+
+
+def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) -> None:
+    job = cluster(2)
+    asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6"}
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran", **asked)
+    assert job.ends(60) == {0: 75, 1: 75}, job.both()
+    assert job.out(0) + job.out(1) == ""
+    for rank in (0, 1):
+        assert "the network is not fit for this job | worker-0 (node-0) and worker-1 (node-1) are slow" in job.err(rank)
+        assert "(limit 1e+06)" in job.err(rank)
+
+
+def test_restarts_measure_again(cluster: Make) -> None:
+    job = cluster(2)
+    asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6", "RESTARTS": "1"}
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran", **asked)
+    assert job.ends(90) == {0: 75, 1: 75}, job.both()
+    assert job.err(0).count("usual: ") == 2
+    assert job.err(1).count("starting again") == 1
+
+
+def test_not_asked_for_it_measures_nothing(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran")
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert "usual: " not in job.err(0)
+    assert not (job.folder / "log0").exists()
+
+
+def test_one_node_has_no_network(cluster: Make) -> None:
+    job = cluster(1)
+    start(job, "netcheck")
+    assert job.ends(30) == {0: 78}
+    assert "a network check needs two nodes | this job has one | " in job.err(0)
+
+
+def test_a_port_that_is_taken_is_named(cluster: Make) -> None:
+    job = cluster(2)
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        port = str(taken.getsockname()[1])
+        start(job, "netcheck", NETCHECK_PORT=port)
+        assert job.ends(60) == {0: 71, 1: 71}, job.both()
+    assert f"cannot listen on port {port} | Address already in use | " in job.err(1)
+
+
+def test_a_stranger_is_turned_away_and_named(cluster: Make) -> None:
+    job, port = cluster(2), free_port()
+    start(job, "netcheck", NETCHECK_PORT=str(port), NETCHECK_SECONDS="1")
+    stranger: list[socket.socket] = []
+
+    def connects() -> bool:
+        with contextlib.suppress(OSError):
+            stranger.append(socket.create_connection(("127.0.0.1", port), timeout=5))
+        return bool(stranger)
+
+    until(connects, 20, "worker-0 listens")
+    with stranger[0] as link:
+        link.sendall(bytes(64))  # no proof
+        link.settimeout(10)
+        said = b""
+        while part := link.recv(4096):
+            said += part
+    assert said.startswith(b"entrypoint netcheck 1\n")
+    assert len(said) < 100  # a challenge, and nothing after it
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert [each.split()[-1] for each in seen(job)["strangers"]] == ["worker-0"]
+    assert "turned away, without the job's token: " in job.out(0)
+
+
+def test_sigterm_ends_it_on_every_node(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "netcheck", NETCHECK_SECONDS="20")
+    until(lambda: (job.run_dir(1) / "netcheck.settings").exists() and "starting" in job.err(1), 20, "it runs")
+    job.signal(1, signal.SIGTERM)
+    assert job.ends(40) == {0: 143, 1: 143}, job.both()
+    assert job.survivors() == []
+
+
+def pid_of_program(job: Cluster, rank: int) -> int:
+    """The check's program on a node."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if words[1:2] == [b"-I"] and os.fsencode(job.run_dir(rank)) in words and b"--" not in words:
+                return int(entry.name)
+    return 0
+
+
+def test_a_program_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
+    job = cluster(3)
+    start(job, "netcheck", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
+    pids: list[int] = []
+    until(lambda: pids.append(pid_of_program(job, 2)) or pids[-1], 20, "its program runs")
+    os.kill(pids[-1], signal.SIGSTOP)
+    try:
+        assert job.ends(100) == dict.fromkeys(range(3), 75), job.both()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids[-1], signal.SIGCONT)
+    assert "worker-2 (node-2) cannot be reached: " in job.err(0)
+    errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen(job)["pairs"]}
+    assert errors[0, 1] == ""
+    assert errors[0, 2]
+    assert errors[1, 2]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# A slow node, each node in a network namespace of its own
+
+
+@pytest.fixture
+def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
+    """Namespaces whose nodes are 10.77.0.1, 10.77.0.2, ... on one switch; what the node `late` sends takes 200 ms."""
+    made: list[str] = []
+    carriers: list[subprocess.Popen[bytes]] = []
+
+    def make(nodes: int, late: int) -> list[str]:
+        switch, *spaces = (f"nc{os.getpid()}-{number}" for number in range(nodes + 1))
+        if not ip(f"netns add {switch}", check=False):
+            pytest.skip("may not make network namespaces here")
+        made.append(switch)
+        ip(f"-n {switch} link add br0 type bridge")
+        ip(f"-n {switch} link set br0 up")
+        for number, space in enumerate(spaces):
+            ip(f"netns add {space}")
+            made.append(space)
+            ip(f"-n {space} link set lo up")
+            if number == late and not has_netem():
+                here, there = f"a{os.getpid()}", f"b{os.getpid()}"
+                carriers.append(netdelay.start(here, there, DELAY))
+                ip(f"link set {here} netns {space} name eth0")
+                ip(f"link set {there} netns {switch} name p{number}")
+            else:
+                ip(f"-n {space} link add eth0 type veth peer name p{number} netns {switch}")
+            ip(f"-n {switch} link set p{number} master br0")
+            ip(f"-n {switch} link set p{number} up")
+            ip(f"-n {space} address add 10.77.0.{number + 1}/24 dev eth0")
+            ip(f"-n {space} link set eth0 up")
+            if number == late and has_netem():
+                words = f"tc -n {space} qdisc add dev eth0 root netem delay {DELAY * 1000:.0f}ms"
+                subprocess.run(words.split(), check=True)
+        return spaces
+
+    yield make
+    for carrier in carriers:
+        carrier.kill()
+        carrier.communicate()
+    for name in made:
+        ip(f"netns delete {name}", check=False)
+
+
+def has_netem() -> bool:
+    """Whether this kernel delays packets by itself."""
+    words = ["unshare", "-n", "sh", "-c"]
+    done = subprocess.run([*words, "tc qdisc add dev lo root netem delay 1ms"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_node_whose_packets_are_late_is_named_with_its_cause(
+    late: int, cluster: Make, nodes_of_a_switch: Callable[[int, int], list[str]]
+) -> None:
+    job, spaces = cluster(4), nodes_of_a_switch(4, late)
+    hosts = ",".join(f"node-{rank}=10.77.0.{rank + 1}" for rank in range(4))
+    for rank in reversed(range(4)):
+        env = {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}")}
+        env |= {"ENTRYPOINT_NETCHECK_MAX_LATENCY_MS": "100", "ENTRYPOINT_NETCHECK_SECONDS": "0.5"}
+        job.start(rank, argv=("ip", "netns", "exec", spaces[rank], *OURS, "netcheck"), env=env)
+    assert job.ends(120) == dict.fromkeys(range(4), 75), job.both()
+    found = [each for each in seen(job)["findings"] if len(each["nodes"]) == 1]
+    assert [(each["nodes"], each["causes"][0]) for each in found] == [([f"worker-{late}"], "latency")], job.out(0)
+    latencies = {(pair["a"], pair["b"]): pair["latency_ms"] for pair in seen(job)["pairs"]}
+    for pair, latency in latencies.items():
+        assert (DELAY * 900 < latency < DELAY * 1500) if late in pair else latency < DELAY * 500, latencies
+    for rank in range(4):
+        assert f"not fit for this job | worker-{late} (node-{late}) is slow: round trips take 20" in job.err(rank)
