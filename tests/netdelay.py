@@ -7,6 +7,7 @@ sends waits for its time, what it gets does not, as netem does it.
 from __future__ import annotations
 
 import fcntl
+import functools
 import heapq
 import os
 import select
@@ -17,6 +18,13 @@ import time
 
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 _MOST = 1000  # packets that wait, as netem's own limit
+
+
+@functools.cache
+def has_netem() -> bool:
+    """Whether this kernel delays packets by itself."""
+    words = ["unshare", "-n", "sh", "-c", "tc qdisc add dev lo root netem delay 1ms"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def tap(name: str) -> int:

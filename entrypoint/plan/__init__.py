@@ -131,7 +131,7 @@ def _mode(
     """What this node does; and why the nodes hold no roll call, where they could do with one."""
     without = ""
     if len(topology.nodes) > 1:
-        if launch.needs_roll_call:
+        if launch.needs_roll_call or spec.netcheck.when == "before":
             return "coordinated", ""
         if "sshd" not in facts.programs:
             without = "this image has no sshd"
@@ -154,6 +154,8 @@ def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members
         elif len(own.interfaces) > 1 and not asked and not spec.mpi.interface:
             over = f"the one that it comes over, of {', '.join(own.interfaces)}; or set network.interface"
             words.append(f"network interface: from the roll call, {over}")
+    if mode == "coordinated" and spec.netcheck.when == "before":
+        words.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
     if mode == "coordinated" and launch.least is not None:
         wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.least} of these are there"
         words.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")

@@ -95,6 +95,14 @@ def test_restarts_measure_again(cluster: Make) -> None:
     assert job.err(1).count("starting again") == 1
 
 
+def test_before_needs_a_roll_call_and_says_so(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before", SECRET="")
+    assert job.ends(60) == {0: 78, 1: 78}, job.both()
+    assert job.out(0) + job.out(1) == ""
+    assert "no secret and no key files" in job.err(0)
+
+
 def test_not_asked_for_it_measures_nothing(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran")
@@ -201,7 +209,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
             ip(f"netns add {space}")
             made.append(space)
             ip(f"-n {space} link set lo up")
-            if number == late and not has_netem():
+            if number == late and not netdelay.has_netem():
                 here, there = f"a{os.getpid()}", f"b{os.getpid()}"
                 carriers.append(netdelay.start(here, there, DELAY))
                 ip(f"link set {here} netns {space} name eth0")
@@ -212,7 +220,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
             ip(f"-n {switch} link set p{number} up")
             ip(f"-n {space} address add 10.77.0.{number + 1}/24 dev eth0")
             ip(f"-n {space} link set eth0 up")
-            if number == late and has_netem():
+            if number == late and netdelay.has_netem():
                 words = f"tc -n {space} qdisc add dev eth0 root netem delay {DELAY * 1000:.0f}ms"
                 subprocess.run(words.split(), check=True)
         return spaces
@@ -223,13 +231,6 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
         carrier.communicate()
     for name in made:
         ip(f"netns delete {name}", check=False)
-
-
-def has_netem() -> bool:
-    """Whether this kernel delays packets by itself."""
-    words = ["unshare", "-n", "sh", "-c"]
-    done = subprocess.run([*words, "tc qdisc add dev lo root netem delay 1ms"], capture_output=True, check=False)
-    return done.returncode == 0
 
 
 @pytest.mark.parametrize("late", [0, 2])

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests import netdelay
 from tests.containers import IMAGE, docker, inspect, missing
 
 MAIN = "main"  # the network that the nodes' names lead to
@@ -32,6 +33,7 @@ class Pods:
         self._networks: list[str] = []
         self._holders: dict[str, str] = {}  # host -> container
         self._jobs: list[str] = []  # containers of the last job
+        self._carriers: list[subprocess.Popen[bytes]] = []  # what delays the packets of a node
 
     def lay_out(self) -> None:
         """Make the networks, and the nodes in them."""
@@ -70,12 +72,29 @@ class Pods:
             lines = "127.0.0.1 localhost", "::1 localhost", f"{self.address(host, MAIN)} {host}"
             docker("exec", "--user", "0", holder, "sh", "-c", 'printf "%s\\n" "$@" >/etc/hosts', "sh", *lines)
 
-    def _ip(self, host: str, words: str) -> None:
+    def delay(self, host: str, seconds: float) -> None:
+        """What this node sends in the main network takes so long; call it before a job starts."""
+        if netdelay.has_netem():
+            self._ip(host, f"qdisc add dev eth0 root netem delay {seconds * 1000:.0f}ms", program="tc")
+            return
+        bridge = docker("network", "inspect", "-f", "br-{{slice .Id 0 12}}", self._name(MAIN)).strip()
+        there, pid = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)], os.getpid()
+        self._carriers.append(netdelay.start(f"a{pid}", f"b{pid}", seconds))
+        self._ip(host, "link set eth0 down")
+        self._ip(host, "link set eth0 name taken")
+        self._ip(host, "address flush dev taken")
+        holder = str(inspect(self._holders[host])["State"]["Pid"])
+        for words in (f"set a{pid} netns {holder} name eth0", f"set b{pid} master {bridge}", f"set b{pid} up"):
+            subprocess.run(["ip", "link", *words.split()], check=True)
+        self._ip(host, f"address add {there['IPAddress']}/{there['IPPrefixLen']} dev eth0")
+        self._ip(host, "link set eth0 up")
+
+    def _ip(self, host: str, words: str, program: str = "ip") -> None:
         """Run `ip` in the network of a node."""
         pid = inspect(self._holders[host])["State"]["Pid"]
-        argv = ["nsenter", "--target", str(pid), "--net", "ip", *words.split()]
+        argv = ["nsenter", "--target", str(pid), "--net", program, *words.split()]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"ip {words}: {done.stderr}"
+        assert done.returncode == 0, f"{program} {words}: {done.stderr}"
 
     def _name(self, thing: str) -> str:
         return f"{self._prefix}-{thing}"
@@ -123,6 +142,9 @@ class Pods:
 
     def close(self) -> None:
         self._end_job()
+        for carrier in self._carriers:
+            carrier.kill()
+            carrier.communicate()
         if self._holders:
             docker("rm", "-f", "-v", *self._holders.values(), check=False)
         for network in self._networks:
