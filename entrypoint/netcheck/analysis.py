@@ -69,9 +69,7 @@ def findings(result: Result, limits: Limits) -> tuple[Finding, ...]:
         _View(whole, ("unreachable",), bool, "", True),
         _View(latency, both, lambda ms: 0 < most < ms, f"limit {most:g}", True),
         _View(bandwidth, directions, lambda gbps: gbps < least, f"limit {least:g}", True),
-        _View(
-            latency, both, lambda ms: ms > max(_TIMES * trip, trip + _LEAST_MS), f"usual {short(trip)}", limits.stop
-        ),
+        _View(latency, both, lambda ms: ms > max(_TIMES * trip, trip + _LEAST_MS), f"usual {short(trip)}", limits.stop),
         _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {short(rate)}", limits.stop),
     ]
     said: dict[tuple[int, ...], list[tuple[str, str, bool]]] = {}

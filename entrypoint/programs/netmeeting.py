@@ -12,11 +12,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoint.job.messages import one_line
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
 from entrypoint.netcheck.result import Measured, Reduced, Result, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
 from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, admit, listen, receive, send
 
+_LARGEST, _TEXT = 1e9, 300  # figures and characters of a text that a node may say
 _MOST_AT_ONCE = 256  # connections that may prove themselves at one time
 
 
@@ -129,9 +131,11 @@ class Meeting:
     def _measured(self, a: int, b: int, saw: Mapping[str, Any]) -> Measured:
         try:
             figures = [float(saw[name]) for name in ("latency_ms", "worst_ms", "there_gbps", "back_gbps")]
+            if not all(0 <= each < _LARGEST for each in figures):  # nor is it a NaN
+                raise ValueError
         except (KeyError, TypeError, ValueError):
             error = saw.get("error") or next((self._gone[node] for node in (b, a) if node in self._gone), "no answer")
-            return Measured(a, b, error=str(error)[:300])
+            return Measured(a, b, error=one_line(str(error), _TEXT))
         return Measured(a, b, figures[0], figures[1], figures[2], figures[3])
 
     def _address(self, node: int) -> str:
@@ -157,7 +161,11 @@ class Meeting:
         ends = {node: self._answer(node, until) for node in (nodes if port else nodes[:1])}
         failed = [f"{self._names[node]}: {why}" for node, end in ends.items() if (why := end.get("why", "no answer"))]
         first = ends[0]
-        return {"backend": first.get("backend", ""), "rows": first.get("rows", ()), "why": (failed or [""])[0]}
+        return {
+            "backend": first.get("backend", ""),
+            "rows": first.get("rows", ()),
+            "why": one_line((failed or [""])[0], _TEXT),
+        }
 
     # -- talk
 
@@ -180,8 +188,9 @@ class Meeting:
         except OSError as error:
             self._gone[node] = f"{self._names[node]} does not answer: {error}"
             return {}
-        for stranger in said.get("strangers", ()):
-            self._strangers[f"{str(stranger)[:60]} on {self._names[node]}"] = None
+        strangers = said.get("strangers")
+        for stranger in strangers[: netpair.MOST_STRANGERS] if isinstance(strangers, list) else ():
+            self._strangers[f"{one_line(str(stranger), 60)} on {self._names[node]}"] = None
         return said
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ _TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0
 _WARM = 3  # round trips that do not count: the first ones wait for routes and processors
 _CHUNK = bytes(256 << 10)
 _MARGIN = 2.0  # seconds after a stream's own, until what was sent has arrived or is given up
-_MOST_STRANGERS, _MOST_AT_ONCE = 16, 128  # that are named; connections that are served at one time
+MOST_STRANGERS, _MOST_AT_ONCE = 16, 128  # that are named; connections that are served at one time
 
 
 def limit(seconds: float) -> float:
@@ -113,7 +113,7 @@ class Server:
                 admit(link, self._token)
                 self._do(link, receive(link, HANDSHAKE))
         except Stranger:
-            if address not in self.strangers and len(self.strangers) < _MOST_STRANGERS:
+            if address not in self.strangers and len(self.strangers) < MOST_STRANGERS:
                 self.strangers.append(address)
         except (OSError, KeyError, ValueError, TypeError):
             pass  # who measured sees it, and says so

@@ -125,8 +125,9 @@ class Programs:
             cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
             self._members = replace(self._members, cards=cards)
             self._prepare()
-        process.show(process.STARTED)
         launch = self._plan.launch
+        if not launch.why_file:  # what measures the network is not the job yet
+            process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.becomes_program else self._plan.launcher

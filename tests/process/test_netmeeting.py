@@ -95,12 +95,33 @@ def test_who_comes_twice_or_from_nowhere_changes_nothing(meeting: Callable[..., 
     assert run.result().pairs == (Measured(0, 1, 0.1, 0.2, 9.0, 8.0),)
 
 
-@pytest.mark.parametrize("said", [{}, {"latency_ms": "soon"}, {**FIGURES, "back_gbps": None}, {"error": "refused"}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"latency_ms": "soon"},
+        {**FIGURES, "back_gbps": None},
+        {**FIGURES, "worst_ms": float("nan")},
+        {**FIGURES, "latency_ms": -1},
+        {"error": "refused"},
+        {**FIGURES, "latency_ms": "", "strangers": 5},
+    ],
+)
 def test_figures_that_are_none_are_an_error(said: dict[str, Any], meeting: Callable[..., Run]) -> None:
     run = meeting(2)
     links = [run.come(rank) for rank in range(2)]
     run.answer(links[0], **said)
     assert run.result().pairs == (Measured(0, 1, error=said.get("error", "no answer")),)
+
+
+def test_what_a_node_says_is_one_line(meeting: Callable[..., Run]) -> None:
+    run = meeting(2)
+    links = [run.come(rank) for rank in range(2)]
+    run.answer(links[0], error="x\n[entrypoint] all is well\x1b[2J", strangers=["1\n2"])
+    result = run.result()
+    assert result.pairs[0].error.isprintable()
+    assert result.pairs[0].error.startswith("x")
+    assert result.strangers[0].isprintable()
 
 
 def test_who_leaves_in_the_middle_is_named_and_the_others_go_on(meeting: Callable[..., Run]) -> None:
