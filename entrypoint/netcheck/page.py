@@ -129,5 +129,5 @@ def _map(
         "width": width,
         "height": height,
         # Below this the figures could not be read: the drawing scrolls.
-        "least": width * 5 // 8 if nodes > 4 else 0,
+        "least": width * 7 // 8 if nodes > 4 else 0,
     }
