@@ -13,14 +13,9 @@ from pathlib import Path
 from entrypoint.errors import CantCreateError, EntrypointError, OsError
 from entrypoint.host import proc
 from entrypoint.model import Plan
+from entrypoint.plan import needs
 
 _MIB = 2**20
-_DISK = _MIB  # bytes: our files for a thousand nodes, and a launcher's session files
-# Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between the cards of one machine take more.
-_SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
-# File handles: our own; each peer's session (its socket, before it a name server's) and reply to mpirun's agent; each
-# rank's pipes.
-_OWN, _PEER, _RANK = 64, 2, 8
 _CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
 
 
@@ -49,7 +44,7 @@ def _disk(plan: Plan) -> EntrypointError | None:
         return CantCreateError(what, f"{place}: {error.strerror}", do)
     if disk.f_flag & os.ST_RDONLY:
         return CantCreateError(what, f"{place} is read-only", do)
-    if (free := disk.f_bavail * disk.f_frsize) < _DISK:
+    if (free := disk.f_bavail * disk.f_frsize) < needs.DISK:
         return CantCreateError(what, f"the disk is full: {free >> 10} KiB free at {place}, 1 MiB needed", do)
     if disk.f_files and not disk.f_favail:
         return CantCreateError(what, f"the disk is full: no inode free at {place}", do)
@@ -59,7 +54,7 @@ def _disk(plan: Plan) -> EntrypointError | None:
 def _handles(plan: Plan) -> EntrypointError | None:
     """Raise the limit to what we and the ranks need, as far as the hard limit allows; too few for us is an error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need, ranks = _handles_needed(plan)
+    need, ranks = needs.handles(plan, plan.topology.me)
     if not _enough(soft, most := max(need, ranks)):
         soft = most if _enough(hard, most) else hard
         with contextlib.suppress(OSError, ValueError):
@@ -71,16 +66,9 @@ def _handles(plan: Plan) -> EntrypointError | None:
     return OsError("too few file handles", seen, "start the container with --ulimit nofile=65536")
 
 
-def _handles_needed(plan: Plan) -> tuple[int, int]:
-    """How many we need, and how many a rank, which may hold a connection to every other rank."""
-    size, slots = plan.topology.world_size, plan.topology.this.slots
-    sessions = len(plan.topology.peers) if plan.topology.is_leader and plan.mode == "coordinated" else 0
-    return _OWN + _PEER * sessions + _RANK * slots, _OWN + 2 * size
-
-
 def _handles_of_ranks(plan: Plan) -> str | None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _, need = _handles_needed(plan)
+    _, need = needs.handles(plan, plan.topology.me)
     if plan.topology.world_size == 1 or _enough(soft, need):
         return None
     seen = f"{soft} may be open, each of {plan.topology.world_size} ranks may need {need}"
@@ -92,11 +80,11 @@ def _enough(limit: int, need: int) -> bool:
 
 
 def _shared_memory(plan: Plan, root: Path) -> str | None:
-    slots, cards = plan.topology.this.slots, plan.topology.device.count
-    need = slots * (_SHM_CARD if cards else _SHM_RANK)
+    slots = plan.topology.this.slots
+    need = needs.shared_memory(slots, plan.topology.device.count)
     do = f"start the container with --shm-size 1g, or mount a tmpfs of at least {need // _MIB} MiB there"
-    if slots == 1:
-        return None  # one rank shares no memory
+    if not need:
+        return None
     try:
         shm = os.statvfs(root / "dev/shm")
     except OSError as error:
