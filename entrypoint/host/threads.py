@@ -1,0 +1,70 @@
+"""Work that may never end, in daemon threads: the event loop goes on, and this process ends whether or not it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class _Threads:
+    """Daemon threads that end when there is nothing to do; never more than `most`, however many names there are."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._count = most, 0
+        self._work: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do it soon. Raises RuntimeError when a thread is needed and none can start."""
+        with self._lock:
+            self._work.append(work)
+            if self._count == self._most:
+                return
+            self._count += 1
+        try:
+            threading.Thread(target=self._run, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._count -= 1
+                with contextlib.suppress(ValueError):  # another thread does it
+                    self._work.remove(work)
+            raise
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._work:
+                    self._count -= 1
+                    return
+                work = self._work.popleft()
+            work()
+
+
+_threads = _Threads(256)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """The work's result, from a daemon thread: a name server may never answer, and our end must not wait for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        if future.cancelled():
+            return
+        deliver: Callable[[], None]
+        try:
+            deliver = partial(future.set_result, work())
+        except BaseException as error:
+            deliver = partial(future.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
+
+    _threads.do(run)
+    return await future
