@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint import heartbeat
-from entrypoint.errors import ConfigError, RetryError
+from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, on_node
-from entrypoint.job.ending import KILL_MARGIN, Ending
+from entrypoint.job.ending import Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.job.ranks import NO_LOGIN, RankWatch
-from entrypoint.job.rollcall import RollCall, two_leaders
+from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallWatch
 from entrypoint.job.talk import Talk
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
@@ -345,16 +345,8 @@ class Leader:
             self._machine.end(outcome)
 
     def _on_called(self, event: events.Called) -> None:
-        """Another node of this job also leads: its list of hosts has another order."""
-        if not isinstance(event.message, messages.Hello):
-            return
-        if self._begun:
-            self._act(actions.Answer(messages.Busy()))
-            return
-        wrong = two_leaders(self._topology, event.message.hosts)
-        self._act(actions.Answer(messages.Refuse(*wrong)))
-        # Later, so that the answer arrives before our sshd ends.
-        self._after(KILL_MARGIN, lambda: self._decide(ConfigError(*wrong).outcome))
+        if isinstance(event.message, messages.Hello):
+            self._roll_call.called(event.message, self._begun, self._decide)
 
 
 _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {

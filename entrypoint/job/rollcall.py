@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
-from entrypoint.job import actions, events
+from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import named, short
+from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
-from entrypoint.model import Topology
+from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
@@ -115,6 +116,16 @@ class RollCall:
         what = f"{number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
         raise UnavailableError(what, self._words(), do)
+
+    def called(self, hello: messages.Hello, begun: bool, decide: Callable[[Outcome], None]) -> None:
+        """Another node of this job also leads: its list of hosts has another order."""
+        if begun:
+            self._machine.act(actions.Answer(messages.Busy()))
+            return
+        wrong = two_leaders(self._topology, hello.hosts)
+        self._machine.act(actions.Answer(messages.Refuse(*wrong)))
+        # Later, so that the answer arrives before our sshd ends.
+        self._machine.after(KILL_MARGIN, lambda: decide(ConfigError(*wrong).outcome))
 
     def close(self) -> None:
         """Call nobody any more."""
