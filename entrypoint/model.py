@@ -293,6 +293,17 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Check:
+    """The nodes are only looked at, and nothing of the job starts (`entrypoint check`)."""
+
+    limit: float  # seconds for the answer of each program that is asked
+    spec_file: str = ""
+    json: bool = False
+    strict: bool = False  # warnings count
+    width: int = 140  # characters in a line of the table
+
+
+@dataclass(frozen=True)
 class Plan:
     """What this node will do, before it does any of it."""
 
@@ -306,6 +317,7 @@ class Plan:
     members: Members
     no_roll_call: str = ""  # why several nodes that need no roll call hold none
     later: tuple[str, ...] = ()  # what only the run can know, a sentence each, with what is done about it
+    check: Check | None = None  # None: it runs
 
     @property
     def workdir(self) -> str:

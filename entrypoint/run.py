@@ -21,7 +21,7 @@ from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Say, Speaker
+from entrypoint.host.speaker import Say, Speaker, answer
 from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
@@ -33,6 +33,7 @@ from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
 from entrypoint.programs.agents import Agents
 from entrypoint.programs.programs import Programs
+from entrypoint.secret import scrubbed
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.spec import JobSpec
@@ -75,7 +76,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         boots.insert(0, netcheck.before(spec, facts, draft))
     while True:
         for each, plan in boots:
-            outcome, attempt = asyncio.run(_boot(each, facts, plan, not_ready, attempt, signals, say))
+            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say))
             if outcome.status or signals.stopped:
                 break
         if not outcome.again and (outcome.status or plan is draft):
@@ -113,7 +114,7 @@ def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | 
     return not_ready
 
 
-async def _boot(
+async def boot(
     spec: JobSpec, facts: Facts, draft: Plan, not_ready: Outcome | None, attempt: int, signals: Signals, say: Speaker
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader's count may be ahead of ours."""
@@ -245,6 +246,8 @@ class Loop:
         match action:
             case actions.Say(text):
                 self._say(text)
+            case actions.Print(text):
+                answer(scrubbed(text, self._facts.env))
             case actions.Missing(host, state, peers):
                 if peers not in self._waiting:
                     self._waiting[peers] = Waiting(self._say, self._spec.timeouts.peers, "peers" if peers else "")

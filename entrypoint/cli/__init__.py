@@ -22,6 +22,7 @@ NAMES = (
     "run",
     "local",
     "plan",
+    "check",
     "netcheck",
     "render",
     "deploy",

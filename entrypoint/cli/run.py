@@ -65,7 +65,12 @@ def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec
             if spec.prefix == "job":
                 say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
             facts = of_this_job()
-            outcome = result.end(execute(spec, facts, settle(spec, facts, topology), signals, say))
+            draft = settle(spec, facts, topology)
+            outcome = result.end(execute(spec, facts, draft, signals, say))
+            if outcome.status:
+                from entrypoint.cli.check import after_failure
+
+                after_failure(outcome, draft, say)
     except Stopped as stop:
         outcome = stop.outcome
     if outcome.status != 0 or len(topology.nodes) > 1:

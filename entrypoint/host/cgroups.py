@@ -131,3 +131,15 @@ def _size(size: int) -> str:
     """Such as 512 MiB, 1.5 GiB."""
     number, unit = (size / 2**30, "GiB") if size >= 2**30 else (size / 2**20, "MiB")
     return f"{number:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
+    """What the file of this name (by cgroup version) says in this process's cgroup and in those around it, in order."""
+    for version, name in names.items():
+        texts = []
+        for folder in _folders(root, version, controller):
+            with contextlib.suppress(OSError):
+                texts.append((folder / name).read_text().strip())
+        if texts:
+            return texts
+    return []

@@ -17,6 +17,13 @@ class Say:
 
 
 @dataclass(frozen=True)
+class Print:
+    """The answer of a command, for stdout."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Missing:
     """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as a peer."""
 

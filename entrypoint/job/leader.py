@@ -18,6 +18,7 @@ from entrypoint.job.peers import Peer, Peers
 from entrypoint.job.ranks import NO_LOGIN, RankWatch
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallWatch
+from entrypoint.job.survey import Survey
 from entrypoint.job.talk import Talk
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
@@ -44,6 +45,7 @@ class Leader:
         self._ranks = RankWatch(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
         self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
         self._ending = Ending(machine, spec, topology, self._peers, self._talk)
+        self._survey = Survey(machine, draft, self._peers, self._talk, self._decide)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began
@@ -79,9 +81,11 @@ class Leader:
     def _decide(self, outcome: Outcome) -> None:
         """Set the job's outcome, unless it is set already."""
         if self.outcome is None:
+            self._roll_call.close()
+            if self._survey.begin(outcome):
+                return  # it decides once more, when the table is shown
             self.outcome = outcome
             self._stalls.over = True
-            self._roll_call.close()
             running = self._running or outcome.status != 0 or self._draft.launch.awaited is not None
             self._ending.begin(outcome, self.attempt, running)
 
@@ -151,6 +155,8 @@ class Leader:
     def _complete(self) -> None:
         """All are here, or enough: see whether they can run one job together."""
         self._roll_call.close()
+        if self._survey.begin():
+            return
         assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
         answers = assumed | {node: peer.report for node, peer in self._peers.items()} | {self._me: self._own_report}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
@@ -382,4 +388,5 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Daemon: Leader._daemon,
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
+    messages.Observed: lambda leader, node, message: leader._survey.observed(node, message),
 }

@@ -9,6 +9,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
                    RankStart, RankEnd        a rank there; Ended: a program of its own
                    Limit, Failed, Hurry      what else happened there
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
+Look               Observed                  `check --all`: what a node sees of itself
 Stop, LetGo        Stopped                   the end of the ranks
 Release            Leaving                   the job's result: leave with it, or boot again
 """
@@ -98,6 +99,17 @@ def _variables(value: Any) -> Mapping[str, str]:
     if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
         raise Invalid("a name or a text that no variable can have")
     return value
+
+
+def _observation(value: Any) -> Mapping[str, Any]:
+    """What `check` knows of a node, with types and sizes as it has them."""
+    from entrypoint.check.observed import Observation, plain, read  # no other job has it
+
+    try:
+        taken: Mapping[str, Any] = plain(read(Observation, value))
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+    return taken
 
 
 _truth = _check("neither true nor false", lambda it: isinstance(it, bool))
@@ -233,6 +245,13 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What this node sees of itself: an Observation of check/observed.py, as names and plain values."""
+
+    seen: Mapping[str, Any] = _as(_observation)
+
+
+@dataclass(frozen=True)
 class Leaving:
     """The node has got the outcome and leaves."""
 
@@ -296,6 +315,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Look:
+    """Look at yourself, and say what you see."""
+
+
+@dataclass(frozen=True)
 class LetGo:
     """Ranks that failed may leave mpirun."""
 
@@ -313,7 +337,7 @@ class Release:
 # fmt: off
 FROM_WORKER = (
     Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, DaemonStarted, Daemon, Limit, Failed, Hurry, Signal,
-    Stopped, Leaving,
+    Stopped, Observed, Leaving,
 )
-FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Stop, LetGo, Release)
+FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Look, Stop, LetGo, Release)
 # fmt: on

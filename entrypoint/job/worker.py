@@ -266,6 +266,7 @@ _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Signal: Worker._do,
     messages.Stacks: Worker._do,
     messages.LetGo: Worker._do,
+    messages.Look: Worker._do,
     messages.Stop: Worker._stop_here,
     messages.Release: Worker._release,
 }

@@ -92,6 +92,8 @@ class Programs:
                     self._force.set()
             case messages.LetGo():
                 self._ranks.let_go()
+            case messages.Look():
+                self._background(self._look())
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
@@ -153,6 +155,11 @@ class Programs:
             return
         self._started.append(started)
         self._background(self._wait_for(started, number))
+
+    async def _look(self) -> None:
+        from entrypoint.host.look import observe
+
+        self._tell(messages.Observed(await observe(self._spec, self._facts, self._draft)))
 
     async def _start_daemon(self, command: str) -> None:
         """Start mpirun's daemon, which goes into the background and becomes our child."""

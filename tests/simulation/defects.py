@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from entrypoint.job import actions, analysis, ending, leader, messages, peers, phases, ranks, rollcall, talk, worker
+from entrypoint.job import actions, analysis, ending, leader, messages, peers, phases, ranks, rollcall, survey, talk, worker
 from entrypoint.model import Outcome
 from entrypoint.values import replace
 
@@ -116,6 +116,8 @@ DEFECTS: dict[str, list[Plant]] = {
     "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
     "a lost node is not shown as lost": [_swap_handler(phases._ACTIONS, actions.Lost, _nobody)],
     "an end is not shown": [_swap_handler(phases._ACTIONS, actions.End, _nobody)],
+    "a check runs the job": [_swap(survey.Survey, "begin", lambda self, failed=None: False)],
+    "a node that hangs holds up a check for ever": [_swap(survey, "MARGIN", 1e6)],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

@@ -73,6 +73,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     ended, status, reason = _final(world, 0)
+    if not schedule.faults and schedule.hangs is not None:
+        return [] if status == 78 else [f"node-{schedule.hangs} did not look, and the status is {status} ({reason})"]
     if not schedule.faults:
         return [] if status == schedule.status else [f"nothing went wrong, and the status is {status} ({reason})"]
     (fault,) = schedule.faults

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulation.schedule import HEARTBEAT, Fault, Schedule
+from tests.simulation.schedule import HEARTBEAT, NEVER, Fault, Schedule
 
 
 @dataclass(frozen=True)
@@ -85,5 +85,14 @@ NAMED = {
     "elastic: the leader is killed": Named(_elastic(Fault(5, "kill", 0)), (None, 75, 75), by=20),
     "elastic: a program fails": Named(_elastic(Fault(5, "fail", 1, status=7)), (7, 7, 7), by=20),
     "elastic: SIGTERM to one node": Named(_elastic(Fault(5, "stop", 2)), (143, 143, 143), by=20),
+    "check: all look at themselves": Named(_job(3, look=2.0), (0, 0, 0), by=6, reason="nothing is wrong"),
+    "check: a node hangs": Named(_job(3, look=2.0, hangs=1), (78, 78, 78), by=20, reason="1 error"),
+    "check: a node is killed while it looks": Named(
+        _job(3, Fault(2, "kill", 1), look=3.0), (75, None, 75), by=10, reason="node-1 is lost"
+    ),
+    "check: a node never comes": Named(
+        _job(3, look=1.0, starts=(0.0, 0.0, NEVER)), (69, 69, None), by=50, reason="1 of 2 peers did not answer"
+    ),
+    "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 69), by=60),
     "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
 }

@@ -51,6 +51,8 @@ class Programs:
             self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Stacks):
             self._tell(messages.Shown())
+        elif isinstance(message, messages.Look):
+            self._see()
         elif isinstance(message, messages.Stop):
             self._stop(message.grace)
 
@@ -59,8 +61,15 @@ class Programs:
         event = events.Heard(rank, message)
         self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
 
+    def _see(self) -> None:
+        schedule = self._world.schedule
+        if schedule.hangs != self._container.rank:
+            self._tell(messages.Observed({}), schedule.look or 0.0)
+
     def _start(self) -> None:
         self.started = True
+        if self._world.schedule.look is not None:
+            self._world.violate(f"a check starts the job on node-{self._container.rank}")
         if self._grace is not None:
             return
         if not self._by_ranks:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN = 10.0, 5.0, 40.0, 30.0, 10.0  # seconds, in every simulated job
+GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN, LIMIT = 10.0, 5.0, 40.0, 30.0, 10.0, 6.0  # seconds, in every simulated job
 NEVER = 1e6  # seconds: later than any simulated job may last
 
 # What can happen to a node, and how it is said in a timeline.
@@ -56,6 +56,8 @@ class Schedule:
     mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
     faults: tuple[Fault, ...] = ()
     seed: int = 0
+    look: float | None = None  # a `check` instead of a job: seconds that a node takes to look at itself
+    hangs: int | None = None  # a node that never ends to look at itself
 
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
@@ -73,7 +75,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     begun = max(start for start in starts if start < NEVER) + 1.0
     span = begun + duration + GRACE
     number = random.choice((0, 1, 1, 1, 1, 1, 2, 2, 3)) if size < 100 else 1
-    return Schedule(
+    schedule = Schedule(
         nodes=size,
         launcher=random.choice(("mpirun", "mpirun", "torchrun")),
         restarts=random.choice((0, 0, 0, 1, 2)),
@@ -88,6 +90,10 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         faults=tuple(sorted((_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at)),
         seed=seed,
     )
+    if random.random() > 0.05:
+        return schedule
+    hangs = random.randrange(size) if random.random() < 0.3 else None
+    return replace(schedule, restarts=0, status=0, mpirun="", look=random.choice((0.1, 3.0, LIMIT)), hangs=hangs)
 
 
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:

@@ -127,8 +127,10 @@ class Container:
     def start(self) -> None:
         """Its entrypoint starts, or starts again."""
         spec, leader, worker = self._world.plans
+        if self._world.schedule.look is not None:
+            leader, worker = (replace(plan, check=Check(LIMIT)) for plan in (leader, worker))
         self.boots += 1
-        self.killed = False
+        self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
         self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
         self._world.signals.setdefault(self.rank, 0)
@@ -301,6 +303,11 @@ class Container:
             session.send(node, lambda: events.Disagreed(worker, message.what, message.seen, message.do))
         else:
             session.send(node, lambda: events.Heard(node, message))
+
+    def _do_print(self, action: actions.Print) -> None:
+        self.printed += 1
+        if self.printed > 1:
+            self._world.violate("a check prints more than one table")
 
     def _do_answer(self, action: actions.Answer) -> None:
         pass

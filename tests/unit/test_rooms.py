@@ -20,6 +20,7 @@ ROOMS = (
     ("spec",),
     ("platforms", "devices", "launchers", "deploy"),
     ("plan",),
+    ("check",),
     ("job",),
     ("host",),
     ("programs",),

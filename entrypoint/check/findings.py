@@ -1,0 +1,73 @@
+"""What a check finds: one line for each thing looked at, and the exit status of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from entrypoint.errors import ConfigError
+from entrypoint.values import dataclass, replace
+
+Level = str  # of ORDER: the job would fail; it may fail, or be slow; it is as it should be
+ORDER = ("error", "warning", "ok")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table. `id` names what was looked at, the same in every release."""
+
+    level: Level
+    id: str
+    what: str
+    seen: str = ""
+    needed: str = ""
+    fix: str = ""
+    nodes: tuple[str, ...] = ()  # labels of those that it is true of; none: of the job
+
+
+def judged(id: str, level: Level, what: str, seen: str, needed: str, fix: str) -> Finding:
+    """A finding; one that is well needs no fix."""
+    return Finding(level, id, what, seen, needed, "" if level == "ok" else fix)
+
+
+def sort(findings: Iterable[Finding]) -> list[Finding]:
+    """Worst first, in the order in which they were looked at; what is the same on several nodes is one line."""
+    same: dict[Finding, list[str]] = {}
+    for each in findings:
+        same.setdefault(replace(each, nodes=()), []).extend(each.nodes)
+    lines = [replace(each, nodes=tuple(dict.fromkeys(nodes))) for each, nodes in same.items()]
+    return sorted(lines, key=lambda each: ORDER.index(each.level))
+
+
+def together(lines: Sequence[Finding]) -> list[Finding]:
+    """The same lines, but of what is well on several nodes one line, with what the first of them has seen."""
+    bad = [each for each in lines if each.level != "ok"]
+    well: dict[tuple[str, str], list[Finding]] = {}
+    for each in lines:
+        if each.level == "ok":
+            well.setdefault((each.id, each.what), []).append(each)
+    for same in well.values():
+        nodes = tuple(dict.fromkeys(node for each in same for node in each.nodes))
+        seen = same[0].seen + (f", and others like it ({len(same) - 1})" if len(same) > 1 else "")
+        bad.append(replace(same[0], seen=seen, nodes=nodes))
+    return bad
+
+
+def status(findings: Iterable[Finding], strict: bool = False) -> int:
+    """0, or 78 where the job would fail; `strict`: also where there is a warning."""
+    bad = ("error", "warning") if strict else ("error",)
+    return ConfigError.status if any(each.level in bad for each in findings) else 0
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Such as `2 errors, 1 warning`."""
+    levels = [each.level for each in findings]
+    counts = [(levels.count(level), level) for level in ORDER[:2] if level in levels]
+    return ", ".join(f"{number} {level}{'s' * (number > 1)}" for number, level in counts) or "nothing is wrong"
+
+
+def size(number: float) -> str:
+    """Such as 512 MiB, 1.5 GiB."""
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")):
+        if number >= unit:
+            return f"{number / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{int(number) >> 10} KiB"

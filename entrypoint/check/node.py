@@ -1,0 +1,213 @@
+"""What one node sees of itself -> findings. The limits are those that `run` looks at, in plan/needs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from entrypoint.check import cards
+from entrypoint.check.findings import Finding, judged, size
+from entrypoint.check.observed import Observation
+from entrypoint.model import Plan
+from entrypoint.plan import needs
+from entrypoint.values import replace
+
+_MIB = 2**20
+_MEMORY_RANK = 512 * _MIB  # bytes: a Python with torch, before it has read any data
+_THREADS_RANK = 64  # of torch, NCCL and data loaders
+_DISK_LOW = 1 << 30  # bytes: room for a log or a small checkpoint
+_FILES_LOW = 1000
+_UNLIMITED = -1
+RUN_DIR = "run directory"  # what that disk is used for
+
+
+def judge(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
+    """The findings on one node of this plan, which need not be the one that it was made on."""
+    label = plan.topology.nodes[rank].label
+    parts = (
+        _spec,
+        _refused,
+        _unseen,
+        _programs,
+        cards.judge,
+        _shared_memory,
+        _limits,
+        _memory,
+        _disks,
+        _network,
+        _names,
+    )
+    return [replace(each, nodes=(label,)) for part in parts for each in part(seen, plan, rank)]
+
+
+def cheap(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
+    """What is wrong, of what can be known without starting a program or asking the network."""
+    parts = (_shared_memory, _limits, _memory, _disks, _network)
+    found = [each for part in parts for each in part(seen, plan, rank) if each.level != "ok"]
+    return [each for each in found if each.id != "cpus"]  # too few make a job slow, and fail no boot
+
+
+def _spec(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    found = "; ".join(seen.evidence)
+    yield Finding("ok", "spec", "spec", seen.spec or "no file: variables and flags alone")
+    yield Finding("ok", "platform", "platform", f"{seen.platform}{f' ({found})' if found else ''}")
+    where = f"{seen.system}, {seen.machine}, Linux {seen.kernel}".strip(", ")
+    yield Finding("ok", "image", "image", f"{where}{f', packages {seen.packages}' if seen.packages else ''}")
+
+
+def _refused(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    """What `run` would end for."""
+    for each in seen.refused:
+        what, found, fix = (*each.reason.split(" | ", 2), "", "")[:3]
+        yield Finding("error", "refused", what, found, "", fix or f"run would end with {each.status}")
+
+
+def _unseen(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    for each in seen.unseen:
+        fix = "run it by hand on this node; it may hang in the job, too"
+        yield Finding("warning", "unseen", each.name, each.value, "an answer", fix)
+
+
+def _programs(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    for each in seen.programs:
+        words = f"{each.version or each.problem or 'no version'} at {each.path}"
+        level, fix = ("warning", "see that it starts: its libraries, its owner") if each.problem else ("ok", "")
+        yield Finding(level, "program", each.name, words, "a version" if each.problem else "", fix)
+    if plan.no_roll_call and rank == plan.topology.me:
+        fix = "install openssh-server, and give ENTRYPOINT_SECRET" if "sshd" in plan.no_roll_call else ""
+        fix = fix or "give all nodes the same ENTRYPOINT_SECRET"
+        yield Finding(
+            "warning", "roll-call", "roll call", f"none, since {plan.no_roll_call}", "one result for all", fix
+        )
+    for name in ("torch", "horovod"):
+        if problem := seen.library(f"{name} problem"):
+            fix = "see LD_LIBRARY_PATH, and that it was built for this torch and Python"
+            yield Finding("warning", name, name, f"cannot be imported: {problem}", "", fix)
+    for name in ("torch", "horovod", "mindspore", "tensorflow", "jax"):
+        if version := seen.library(name):
+            parts = [each for each in seen.libraries if each.name.startswith(f"{name} ") and "problem" not in each.name]
+            more = ", ".join(f"{each.name.removeprefix(f'{name} ')} {each.value}" for each in parts)
+            yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
+
+
+def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    need = needs.shared_memory(plan.topology.nodes[rank].slots, seen.devices or 0)
+    fix = f"start the container with --shm-size 1g, or mount a tmpfs of at least {size(max(need, _MIB))} at /dev/shm"
+    if seen.shm_problem:
+        yield judged("shared-memory", "warning" if need else "ok", "shared memory", seen.shm_problem, size(need), fix)
+    elif seen.shm_free is not None:
+        found = f"{size(seen.shm_free)} free of {size(seen.shm_total or 0)} in /dev/shm"
+        level = "ok" if seen.shm_free >= need else "warning"
+        yield judged("shared-memory", level, "shared memory", found, size(need) if need else "", fix)
+
+
+def _limits(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    own, of_rank = needs.handles(plan, rank)
+    slots = plan.topology.nodes[rank].slots
+    if seen.handles is not None and not 0 <= seen.handles < own:  # too few for us: it is refused
+        few = 0 <= seen.handles < of_rank
+        fix = "start the container with --ulimit nofile=65536"
+        needed, found = f"{max(own, of_rank)}", _limit(seen.handles)
+        yield judged("file-handles", "warning" if few else "ok", "file handles", found, needed, fix)
+    if seen.memlock is not None:
+        short = bool(seen.rdma_files) and seen.memlock != _UNLIMITED and not seen.may_lock
+        found = "no limit" if seen.memlock == _UNLIMITED or seen.may_lock else size(seen.memlock)
+        fix = "start the container with --ulimit memlock=-1"
+        needed = "no limit, with RDMA devices" if seen.rdma_files else ""
+        yield judged("locked-memory", "warning" if short else "ok", "locked memory", found, needed, fix)
+    if seen.pids is not None:
+        need = slots * _THREADS_RANK
+        left = seen.pids - (seen.pids_used or 0)
+        few = seen.pids != _UNLIMITED and left < need
+        found = "no limit" if seen.pids == _UNLIMITED else f"{left} left of {seen.pids}"
+        fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
+        yield judged("pids", "warning" if few else "ok", "processes and threads", found, f"about {need}", fix)
+
+
+def _limit(number: float) -> str:
+    return "no limit" if number == _UNLIMITED else f"{number:g}"
+
+
+def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    slots = plan.topology.nodes[rank].slots
+    if seen.cpus is not None:
+        usable = min(seen.cpus, seen.cpu_limit or seen.cpus)
+        found = f"{usable:g}" + (f" (limit of the container, {seen.cpus:g} here)" if usable < seen.cpus else "")
+        fix = "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer slots"
+        yield judged("cpus", "warning" if usable < slots else "ok", "CPUs", found, f"{slots}, one a rank", fix)
+    if seen.memory_free is not None:
+        need = slots * _MEMORY_RANK
+        found = f"{size(seen.memory_free)} free"
+        if seen.memory_limit:
+            found += f" of {size(seen.memory_limit)} (limit of the container)"
+        fix = "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
+        level = "warning" if seen.memory_free < need else "ok"
+        yield judged("memory", level, "memory", found, f"about {size(need)}", fix)
+
+
+def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    """A run directory that cannot be used is refused; there is no second line about it."""
+    for each in seen.disks:
+        what, fix = f"disk: {each.use}", f"make room at {each.path}, or choose another place for the {each.use}"
+        need, files = (needs.DISK, 1) if each.use == RUN_DIR else (_DISK_LOW, _FILES_LOW)
+        if each.problem:
+            level, found = "warning", f"{each.path}: {each.problem}"
+        else:
+            few = each.files is not None and each.files < files
+            level = "warning" if (each.free or 0) < need or few else "ok"
+            found = f"{size(each.free or 0)} free at {each.path}"
+            found += f", room for {each.files:g} files" if few else ""
+        if level == "ok" or each.use != RUN_DIR:
+            yield judged("disk", level, what, found, size(need), fix)
+
+
+def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    several = len(plan.topology.nodes) > 1
+    if seen.links:
+        found = ", ".join(_link(each.name, each.address, each.mtu, each.speed) for each in seen.links)
+        yield Finding("ok", "interfaces", "network interfaces", found)
+    elif several and not _is_loopback([plan.topology.nodes[rank].address or ""]):
+        fix = "see the container's network"
+        yield Finding("warning", "interfaces", "network interfaces", "none but loopback", "one that is up", fix)
+    for port in seen.ports:
+        found, well = f"{port.link} {port.state} {port.rate}".strip(), "active" in port.state.lower()
+        fix = "see the cable, the switch and the subnet manager; or keep NCCL off it (NCCL_IB_HCA=^...)"
+        what = f"RDMA {port.device} port {port.port}"
+        yield judged("rdma", "ok" if well else "warning", what, found, "ACTIVE", fix)
+    if seen.ports and seen.rdma_files == 0:
+        found, fix = f"{len(seen.ports)} ports, no device file", "give the container /dev/infiniband, and memlock -1"
+        yield Finding("warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix)
+
+
+def _link(name: str, address: str, mtu: float | None, speed: float | None) -> str:
+    more = [f"MTU {mtu:g}"] if mtu else []
+    more += [f"{speed / 1000:g} Gbit/s"] if speed and speed > 0 else []
+    return f"{name} {address}{f' ({chr(44).join(more)})' if more else ''}".replace(",", ", ")
+
+
+def _names(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    leader = plan.topology.leader.host
+    found = [each for each in seen.names if each.addresses]
+    for each in seen.names:
+        if not each.addresses:
+            level = "error" if each.host == leader else "warning"
+            fix = "see that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
+            yield Finding(level, "dns", f"the name {each.host}", each.problem or "no address", "an address", fix)
+    if found:
+        yield Finding("ok", "dns", "names of the nodes", f"{len(found)} of {len(seen.names)} have an address here")
+    fixed = plan.topology.nodes[rank].address
+    if len(plan.topology.nodes) > 1 and not (fixed and _is_loopback([fixed])):
+        if seen.own.host and not seen.own.addresses:
+            fix = "give the container a name that it can look up (/etc/hosts, --hostname), or set network.interface"
+            words = seen.own.problem or "no address"
+            yield Finding("warning", "own-name", f"own name {seen.own.host}", words, "an address, for Gloo", fix)
+        elif _is_loopback(seen.own.addresses):
+            fix = "correct /etc/hosts, or set network.interface: Gloo listens where this name leads"
+            words = f"leads to {', '.join(seen.own.addresses)}"
+            yield Finding("warning", "own-name", f"own name {seen.own.host}", words, "no loopback address", fix)
+    for back in seen.reverse:
+        yield Finding("ok", "reverse-dns", "name of its address", f"{back.name} is {back.value or 'without a name'}")
+
+
+def _is_loopback(addresses: Iterable[str]) -> bool:
+    every = tuple(addresses)
+    return bool(every) and all(each.startswith("127.") or each == "::1" for each in every)

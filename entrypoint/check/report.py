@@ -1,0 +1,72 @@
+"""All findings of a check as one text, and how the check ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from entrypoint.check import node, nodes, table
+from entrypoint.check.findings import Finding, sort, status, summary, together
+from entrypoint.check.observed import Observation
+from entrypoint.model import Check, NodeReport, Outcome, Plan
+from entrypoint.values import dataclass
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is printed, and the check's end."""
+
+    text: str
+    outcome: Outcome
+
+
+def report(
+    check: Check,
+    plan: Plan,
+    observed: Mapping[int, Observation],
+    reports: Mapping[int, NodeReport],
+    failed: Outcome | None = None,
+) -> Report:
+    """The table, or JSON, of the nodes that have answered (`reports`) and said what they see (`observed`), by rank.
+
+    `failed`: why the roll call did not bring them all together; the check ends with it then.
+    """
+    topology = plan.topology
+    findings = list(_roll_call(plan, observed, reports, failed))
+    for rank, seen in sorted(observed.items()):
+        findings += node.judge(seen, plan, rank)
+    findings += nodes.differences(observed, reports, plan)
+    lines = sort(findings)
+    found = status(lines, check.strict)
+    ended = failed or Outcome(found, f"check of {_count(len(observed))}: {summary(lines)}")
+    if check.json:
+        named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
+        return Report(table.as_json(lines, named, ended), ended)
+    nodes_of_job, launcher = len(topology.nodes), plan.launcher.split(" ")[0]
+    head = f"job {topology.job}: {_count(nodes_of_job)}, {_count(plan.ranks, 'rank')}, launcher {launcher}"
+    if len(observed) < nodes_of_job:
+        there = ", ".join(topology.nodes[rank].label for rank in sorted(observed)[:8])
+        head += f"; looked at: {there or 'none'}{', ...' if len(observed) > 8 else ''}"
+    return Report(table.text(together(lines), len(observed), check.width, head), ended)
+
+
+def _count(number: int, what: str = "node") -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _roll_call(
+    plan: Plan, observed: Mapping[int, Observation], reports: Mapping[int, NodeReport], failed: Outcome | None
+) -> Iterator[Finding]:
+    """Why nodes are not in the table, or cannot take part."""
+    if failed:
+        what, seen, fix = (*failed.reason.split(" | ", 2), "", "")[:3]
+        yield Finding("error", "roll-call", what, seen, "", fix)
+    for rank, answer in sorted(reports.items()):
+        label = (plan.topology.nodes[rank].label,)
+        if rank not in observed:
+            fix = "see its log; a program or a file system may hang there"
+            yield Finding("error", "no-answer", "this node's look at itself", "no answer", "an answer", fix, label)
+        if answer.not_ready and not failed:
+            known = observed[rank].refused if rank in observed else ()
+            if answer.not_ready.reason not in {each.reason for each in known}:
+                what, seen, fix = (*answer.not_ready.reason.split(" | ", 2), "", "")[:3]
+                yield Finding("error", "not-ready", what, seen, "", fix, label)

@@ -1,0 +1,57 @@
+"""Findings as people and programs read them: one table, worst first, or JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from entrypoint.check.findings import Finding, summary
+from entrypoint.check.observed import Observation, plain
+from entrypoint.model import Outcome
+
+_HEAD = ("", "node", "what", "seen", "needed", "fix")
+_WIDEST = (7, 30, 30, 70, 34, 70)  # characters of each column; the last ones give way on a narrow terminal
+_LEAST = 16
+_SHOWN = 3  # nodes named in a cell
+
+
+def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
+    """The table of so many nodes under its `head`, in lines of at most `width` characters where that is possible."""
+    rows = [(each.level, _who(each.nodes, nodes), each.what, each.seen, each.needed, each.fix) for each in lines]
+    shown = [number for number in range(len(_HEAD)) if number != 1 or nodes != 1]
+    longest = [max(len(row[it]) for row in (_HEAD, *rows)) for it in shown]
+    widths = _widths([min(_WIDEST[it], most) for it, most in zip(shown, longest, strict=True)], width)
+    out = [head, ""]
+    for row in (_HEAD, *rows):
+        cells = [textwrap.wrap(row[it], wide) or [""] for it, wide in zip(shown, widths, strict=True)]
+        for number in range(max(map(len, cells))):
+            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+            out.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
+    return "\n".join([*out, "", summary(lines), ""])
+
+
+def as_json(lines: Sequence[Finding], observed: Mapping[str, Observation], ended: Outcome) -> str:
+    """How the check ends, all findings, and what each node has seen."""
+    whole = {
+        "status": ended.status,
+        "reason": ended.reason,
+        "findings": [vars(each) for each in lines],
+        "observed": {node: plain(each) for node, each in observed.items()},
+    }
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _who(named: Sequence[str], nodes: int) -> str:
+    if len(named) == nodes:
+        return "all"
+    more = len(named) - _SHOWN
+    return ", ".join(named[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _widths(wanted: list[int], width: int) -> list[int]:
+    """What each column takes: what it wants, but where the line is too short, the widest gives way."""
+    widths = list(wanted)
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > _LEAST:
+        widths[widths.index(max(widths))] -= 1
+    return widths

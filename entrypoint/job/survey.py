@@ -1,0 +1,64 @@
+"""`check --all` as the leader holds it: once the roll call is over, every node that is there looks at itself.
+
+Whatever ends the check waits until all have answered, or their time is over, so that there is a table in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from entrypoint.job import actions, messages
+from entrypoint.job.machine import Machine
+from entrypoint.job.peers import Peers
+from entrypoint.job.talk import Talk
+from entrypoint.model import Outcome, Plan
+
+if TYPE_CHECKING:  # a job that runs needs none of it
+    from entrypoint.check.observed import Observation
+
+MARGIN = 10.0  # seconds after a node's own limit until we do without its answer
+_SIGNALLED = 128  # statuses from here on: somebody does not want to wait
+
+
+class Survey:
+    """One check of all nodes; a plan without a check needs none. `decide` is told how it ends."""
+
+    def __init__(
+        self, machine: Machine, draft: Plan, peers: Peers, talk: Talk, decide: Callable[[Outcome], None]
+    ) -> None:
+        self._machine, self._draft, self._peers = machine, draft, peers
+        self._talk, self._decide = talk, decide
+        self._seen: dict[int, Observation] = {}
+        self._failed: Outcome | None = None  # what ended the roll call, or came later
+        self._asked = self._over = False
+
+    def begin(self, failed: Outcome | None = None) -> bool:
+        """Have every node look at itself, or note what failed meanwhile. False where there is nothing to wait for."""
+        check = self._draft.check
+        if check is None or self._over or (failed and failed.status >= _SIGNALLED):
+            return False
+        self._failed = self._failed or failed
+        if not self._asked:
+            self._asked = True
+            self._talk.tell_all(messages.Look())
+            self._talk.expect(messages.Observed, check.limit + MARGIN, self._show)
+        return True
+
+    def observed(self, node: int, message: messages.Observed) -> None:
+        """A node has looked at itself."""
+        from entrypoint.check.observed import Observation, read
+
+        self._seen[node] = read(Observation, message.seen)
+        self._talk.note(node, messages.Observed)
+
+    def _show(self) -> None:
+        from entrypoint.check.report import report
+
+        assert self._draft.check
+        self._over = True
+        me = self._draft.topology.me
+        reports = {me: self._draft.members.reports[me]} | {node: peer.report for node, peer in self._peers.items()}
+        made = report(self._draft.check, self._draft, self._seen, reports, self._failed)
+        self._machine.act(actions.Print(made.text))
+        self._decide(made.outcome)
