@@ -165,7 +165,7 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     if seen.links:
         found = ", ".join(_link(each.name, each.address, each.mtu, each.speed) for each in seen.links)
         yield Finding("ok", "interfaces", "network interfaces", found)
-    elif several and not _is_loopback([plan.topology.nodes[rank].address or ""]):
+    elif seen.no_link and several and not _is_loopback([plan.topology.nodes[rank].address or ""]):
         fix = "see the container's network"
         yield Finding("warning", "interfaces", "network interfaces", "none but loopback", "one that is up", fix)
     for port in seen.ports:

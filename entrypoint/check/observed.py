@@ -199,6 +199,7 @@ class Observation:
     memory_free: int | None = _number()  # bytes that can still be taken
     disks: tuple[Disk, ...] = _rows(Disk)
     links: tuple[Link, ...] = _rows(Link)
+    no_link: bool = _truth()  # there is none but loopback
     ports: tuple[Port, ...] = _rows(Port)
     rdma_files: int | None = _number()  # device files for them in /dev/infiniband
     names: tuple[Name, ...] = _rows(Name)

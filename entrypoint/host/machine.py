@@ -99,7 +99,7 @@ def links(root: Path = Path("/")) -> Seen:
     for each in network.interfaces()[:_LINKS]:
         mtu, speed = (_number(root / "sys/class/net" / each.name / name) for name in ("mtu", "speed"))
         found.append(Link(each.name, each.address, each.network, mtu, speed))
-    return {"links": tuple(found)}
+    return {"links": tuple(found), "no_link": not found}
 
 
 def rdma(root: Path = Path("/")) -> Seen:

@@ -6,6 +6,7 @@ Whatever ends the check waits until all have answered, or their time is over, so
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from entrypoint.job import actions, messages
@@ -42,7 +43,9 @@ class Survey:
         if not self._asked:
             self._asked = True
             self._talk.tell_all(messages.Look())
-            self._talk.expect(messages.Observed, check.limit + MARGIN, self._show)
+            # Later in this step: the loss of a node that ends the wait is itself a failure to be shown.
+            then = partial(self._machine.after, 0, self._show)
+            self._talk.expect(messages.Observed, check.limit + MARGIN, then)
         return True
 
     def observed(self, node: int, message: messages.Observed) -> None:

@@ -1,0 +1,176 @@
+"""`check --all` over a real roll call: one table that names exactly the nodes with something wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster, until
+
+pytestmark = pytest.mark.see
+
+BEGIN = "from entrypoint.cli import script; script()"
+# The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot start programs reliably.
+CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
+SMALL = f"""
+import os
+real = os.statvfs
+def statvfs(path):
+    return os.statvfs_result((4096, 4096, 256, 256, 256, 0, 0, 0, 0, 255)) if str(path) == "/dev/shm" else real(path)
+os.statvfs = statvfs
+{BEGIN}
+"""
+LIES = f"from entrypoint.check import observed; observed.plain = lambda seen: {{'handles': 'many'}}; {BEGIN}"
+MUTE = f"""
+from entrypoint.host import look
+async def observe(*given):
+    import asyncio
+    await asyncio.get_running_loop().create_future()
+look.observe = observe
+{BEGIN}
+"""
+# What this machine itself may be short of.
+OWN = {"cpus", "memory", "disk", "pids", "rdma", "rdma-files"}
+
+
+def begin(
+    job: Cluster, *words: str, code: Mapping[int, str] | None = None, env: Mapping[int, dict[str, str]] | None = None
+) -> None:
+    """A check on every node; `code` of a node is run in place of the command's own."""
+    for rank in reversed(range(job.nodes)):
+        start(job, rank, *words, code=(code or {}).get(rank, BEGIN), env=(env or {}).get(rank))
+
+
+def start(job: Cluster, rank: int, *words: str, code: str = BEGIN, env: dict[str, str] | None = None) -> None:
+    given = ("check", "--all", "--launcher", "mpirun", *words, "--", "touch", f"{job.folder}/started")
+    job.start(rank, env=env, argv=(sys.executable, "-c", code, *given))
+
+
+def found(job: Cluster) -> set[tuple[str, str, str]]:
+    """Level, id and nodes of all that is not well, from worker-0's JSON."""
+    lines = whole(job)["findings"]
+    return {
+        (it["level"], it["id"], " ".join(it["nodes"])) for it in lines if it["level"] != "ok" and it["id"] not in OWN
+    }
+
+
+def whole(job: Cluster) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(job.out(0))
+    return answer
+
+
+def hanging(folder: Path) -> dict[str, str]:
+    """A PATH whose nvidia-smi never answers."""
+    (folder / "bin").mkdir()
+    tool = folder / "bin/nvidia-smi"
+    tool.write_text("#!/bin/sh\nexec sleep 1000\n")
+    tool.chmod(0o755)
+    return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+
+
+def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(4)
+    begin(job, "--json", "--limit", "3", code={1: SMALL, 2: CLOCK}, env={3: hanging(job.folder)})
+    assert job.ends() == {0: 0, 1: 0, 2: 0, 3: 0}, job.both()
+    assert found(job) == {
+        ("warning", "shared-memory", "worker-1"),
+        ("warning", "clock", "worker-2"),
+        ("warning", "unseen", "worker-3"),
+    }
+    seen = {it["id"]: it["seen"] for it in whole(job)["findings"] if it["level"] == "warning"}
+    assert seen["shared-memory"] == "1 MiB free of 1 MiB in /dev/shm"
+    assert seen["clock"] in {f"{number}s ahead of the others" for number in range(598, 603)}
+    assert seen["unseen"] == "no answer within 3s"
+    assert not (job.folder / "started").exists()
+    assert job.out(1) == job.out(2) == job.out(3) == ""
+    assert not job.survivors()
+
+
+def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cluster]) -> None:
+    well, strict = cluster(2), cluster(2)
+    begin(well, "--json")
+    assert well.ends() == {0: 0, 1: 0}
+    assert found(well) == set()
+    (strict.folder / "strict").mkdir()
+    strict.folder /= "strict"
+    begin(strict, "--strict", code={1: SMALL})
+    assert strict.ends() == {0: 78, 1: 78}, strict.both()
+    (line,) = [line for line in strict.out(0).splitlines() if "shared memory" in line and line.startswith("warning")]
+    assert "worker-1" in line
+    assert "--shm-size" in strict.out(0)
+    assert "exit 78" in strict.err(1)
+
+
+def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(3)
+    cards = {rank: {"ENTRYPOINT_SIMULATE_ASCEND": "7" if rank == 1 else "8"} for rank in range(3)}
+    begin(job, "--json", env=cards)
+    assert set(job.ends().values()) == {0}, job.both()
+    (line,) = [it for it in whole(job)["findings"] if it["id"] == "differs-accelerators"]
+    assert (line["nodes"], line["seen"], line["needed"]) == (
+        ["worker-1"],
+        "7 ascend",
+        "8 ascend, as worker-0 and 1 more",
+    )
+
+
+def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(3)
+    for rank in (1, 0):
+        start(job, rank, "--json", code=SMALL if rank else BEGIN, env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"})
+    assert job.ends() == {0: 69, 1: 69}, job.both()
+    assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
+    assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
+    assert "node-2 (refused)" in whole(job)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "id"), [(LIES, 75, "roll-call"), (MUTE, 78, "no-answer")], ids=["lies", "mute"]
+)
+def test_a_node_that_answers_nonsense_or_nothing(
+    cluster: Callable[..., Cluster], code: str, status: int, id: str
+) -> None:
+    job = cluster(3)
+    own = {1: {"ENTRYPOINT_TIMEOUTS_PEERS": "6"}}  # until it gives up, where the leader has ended its session
+    begin(job, "--json", "--limit", "1", code={1: code, 2: SMALL}, env=own)
+    assert job.ends() == {0: status, 1: 69 if code == LIES else status, 2: status}, job.both()
+    errors = {("error", "no-answer", "worker-1")} | ({("error", "roll-call", "")} if code == LIES else set())
+    assert {each for each in found(job) if each[0] == "error"} == errors
+    assert sorted(whole(job)["observed"]) == ["worker-0", "worker-2"]
+    if code == LIES:
+        assert "node-1 is lost: it says what no node of this job does" in whole(job)["reason"]
+
+
+def test_a_job_and_a_check_are_not_one(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2)
+    job.start(1, "true")
+    start(job, 0, "--json")
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    assert "the nodes disagree on launcher" in whole(job)["reason"]
+    assert "mpirun (check)" in job.err(1)
+
+
+def test_a_signal_ends_it_at_once(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2)
+    begin(job, "--limit", "30", code={1: MUTE})
+    until(lambda: (job.run_dir(0) / "attend").exists(), 10, "the leader begins")
+    for rank in (0, 1):
+        job.signal(rank, signal.SIGTERM)
+    assert job.ends(10) == {0: 143, 1: 143}, job.both()
+
+
+def test_without_a_roll_call_it_says_what_is_missing(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2)
+    secret = {"ENTRYPOINT_SECRET": "(unset)"}
+    job.start(
+        0, env=secret, argv=(sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
+    )
+    assert job.ends() == {0: 78}
+    assert "the nodes hold no roll call | no secret was given | " in job.err(0)

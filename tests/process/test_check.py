@@ -1,0 +1,239 @@
+"""`entrypoint check` on one node: what it asks, how long it waits for an answer, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import until
+
+pytestmark = pytest.mark.see
+
+SECRET = os.urandom(16).hex()
+BEGIN = "from entrypoint.cli import script; script()"
+SMALL = f"""
+import os
+real = os.statvfs
+def statvfs(path):
+    return os.statvfs_result((4096, 4096, 256, 256, 256, 0, 0, 0, 0, 255)) if str(path) == "/dev/shm" else real(path)
+os.statvfs = statvfs
+{BEGIN}
+"""
+TORCH = """
+class version:
+    cuda = "12.1"
+    hip = None
+class cuda:
+    class nccl:
+        version = staticmethod(lambda: (2, 20, 5))
+    @staticmethod
+    def is_available():
+        import warnings
+        warnings.warn("The NVIDIA driver on your system is too old (found version 11040).")
+        return False
+    device_count = staticmethod(lambda: 0)
+class distributed:
+    is_available = staticmethod(lambda: True)
+    is_gloo_available = staticmethod(lambda: True)
+    is_mpi_available = staticmethod(lambda: False)
+    is_nccl_available = staticmethod(lambda: True)
+__version__ = "2.4.0+cu121"
+"""
+HOROVOD = """
+mpi_built, gloo_built, nccl_built = (lambda: True), (lambda: True), (lambda: False)
+"""
+
+
+class Node:
+    """A container's view: `bin` is the first folder of PATH, `site` of PYTHONPATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("bin", "site", "cwd"):
+            (folder / name).mkdir()
+        self.program("python3", f'exec {sys.executable} "$@"')
+        self.env = {
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "PYTHONPATH": f"{folder}/site",
+            "ENTRYPOINT_RUN_DIR": f"{folder}/run",
+        }
+
+    def program(self, name: str, text: str) -> None:
+        """Put a shell script on PATH."""
+        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.folder / "bin" / name).chmod(0o755)
+
+    def library(self, name: str, text: str) -> None:
+        """Put a Python module where the image's Python finds it."""
+        file = self.folder / "site" / f"{name.replace('.', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def do(self, *words: str, code: str = BEGIN, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run the entrypoint."""
+        argv = [sys.executable, "-I", "-c", code, *words]
+        env = {**self.env, **env}
+        return subprocess.run(
+            argv, cwd=self.folder / "cwd", env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def found(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
+        """The JSON of a check."""
+        done = self.do("check", "--json", *words, **env)
+        assert done.returncode == status, done.stderr + done.stdout
+        whole: dict[str, Any] = json.loads(done.stdout)
+        return whole
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def bad(whole: dict[str, Any], *ids: str) -> list[tuple[str, str, str]]:
+    """Level, id and what was seen of the lines with these ids that are not well."""
+    return [(it["level"], it["id"], it["seen"]) for it in whole["findings"] if it["level"] != "ok" and it["id"] in ids]
+
+
+def test_a_node_that_is_well(node: Node) -> None:
+    done = node.do("check", "--", "python3", "-c", "pass")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("job job: 1 node, 1 rank, launcher plain\n\n")
+    assert f"at{node.folder}/bin/python3" in "".join(done.stdout.split())
+    assert done.stderr.startswith("[entrypoint] done: check of 1 node: ")
+    assert sorted(each.name for each in node.folder.iterdir()) == ["bin", "cwd", "site"]  # it writes nothing
+
+
+def test_what_run_would_refuse_is_78(node: Node) -> None:
+    whole = node.found("--device", "nvidia", "--", "python3", status=78)
+    assert bad(whole, "refused") == [("error", "refused", "0 /dev/nvidia*")]
+    assert "1 error" in whole["reason"]
+
+
+@pytest.mark.parametrize(("flags", "status"), [((), 0), (("--strict",), 78)])
+def test_strict(node: Node, flags: tuple[str, ...], status: int) -> None:
+    done = node.do("check", *flags, "--slots", "2", "--launcher", "torchrun", "--", "python3", code=SMALL)
+    assert done.returncode == status, done.stdout
+    assert "1 MiB free of 1 MiB in /dev/shm" in done.stdout
+
+
+def test_the_platform_s_evidence_and_no_secret_are_told(node: Node) -> None:
+    whole = node.found("--hosts", "a=127.0.0.2,b=127.0.0.3", "--node-rank", "1", ENTRYPOINT_SECRET=SECRET)
+    (seen,) = whole["observed"].values()
+    assert "hosts from flag --hosts" in seen["evidence"]
+    assert list(whole["observed"]) == ["worker-1"]
+    assert SECRET not in json.dumps(whole)
+
+
+def test_the_image_s_python_tells_what_torch_and_horovod_were_built_for(node: Node) -> None:
+    node.library("torch", TORCH)
+    node.library("horovod.__init__", '__version__ = "0.28.1"')
+    node.library("horovod.torch", HOROVOD)
+    (seen,) = node.found("--", "python3", "train.py")["observed"].values()
+    known = {each["name"]: each["value"] for each in seen["libraries"]}
+    del known["packages"]
+    assert known == {
+        "torch": "2.4.0+cu121",
+        "torch cuda": "12.1",
+        "torch nccl": "2.20.5",
+        "torch backends": "gloo nccl",
+        "torch cuda.is_available": "no",
+        "torch cuda.device_count": "0",
+        "torch why": "The NVIDIA driver on your system is too old (found version 11040).",
+        "horovod": "0.28.1",
+        "horovod mpi": "yes",
+        "horovod gloo": "yes",
+        "horovod nccl": "no",
+    }
+
+
+def test_a_library_that_hangs_or_cannot_be_imported(node: Node) -> None:
+    node.library("torch", TORCH)
+    node.library("horovod.__init__", "import time; time.sleep(1000)")
+    whole = node.found("--limit", "2", "--", "python3")
+    assert bad(whole, "unseen") == [("warning", "unseen", "no answer within 2s")]
+    (seen,) = whole["observed"].values()
+    assert {"name": "torch", "value": "2.4.0+cu121"} in seen["libraries"]
+    node.library("horovod.__init__", "import horovod_lib")
+    assert ("warning", "horovod", "cannot be imported: No module named 'horovod_lib'") in bad(
+        node.found("--", "python3"), "horovod"
+    )
+
+
+@pytest.mark.parametrize("text", ["exec sleep 1000", "trap '' TERM; sleep 1000 & wait"], ids=["hangs", "has a child"])
+def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> None:
+    node.program("nvidia-smi", f"echo $$ > {node.folder}/pid; {text}")
+    begun = time.monotonic()
+    whole = node.found("--limit", "1")
+    assert time.monotonic() - begun < 15
+    assert next(each for each in whole["findings"] if each["id"] == "unseen")["what"] == "nvidia-smi"
+    group = int((node.folder / "pid").read_text())
+    until(lambda: not is_there(group), 5, "it is killed, with what it has started")
+
+
+def test_a_tool_of_cards_that_are_not_here_is_no_line(node: Node) -> None:
+    node.program("nvidia-smi", "echo NVIDIA-SMI has failed because it could not communicate with the driver; exit 9")
+    assert bad(node.found(), "unseen") == []
+
+
+def test_a_file_system_that_is_gone_holds_up_nothing(node: Node) -> None:
+    code = f"import os, threading\nos.statvfs = lambda path: threading.Event().wait()\n{BEGIN}"
+    begun = time.monotonic()
+    done = node.do("check", "--json", "--limit", "1", "--launcher", "plain", "--", "python3", code=code)
+    assert time.monotonic() - begun < 15
+    late = {it["what"] for it in json.loads(done.stdout)["findings"] if it["seen"] == "no end within 3s"}
+    assert {"shared memory", "disks"} <= late
+
+
+@pytest.mark.parametrize("limit", ["0", "never", "-1", "nan", "1e9"])
+def test_a_wrong_limit(node: Node, limit: str) -> None:
+    done = node.do("check", f"--limit={limit}")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "argument --limit" in done.stderr
+
+
+def test_a_narrow_terminal_s_table_fits(node: Node) -> None:
+    done = node.do("check")
+    assert max(map(len, done.stdout.splitlines())) <= 140
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# After a boot that failed
+
+LINE = "[entrypoint worker-0] seen here: shared memory | 1 MiB free of 1 MiB in /dev/shm, needed: 8 MiB | start the"
+
+
+def late(node: Node, code: str) -> str:
+    words = ("--hosts", "a=127.0.0.2,b=127.0.0.3", "--node-rank", "0", "--slots", "2", "--timeout", "1")
+    run = ("run", *words, "--launcher", "torchrun", "--ssh-port", "28471", "--", "true")
+    done = node.do(*run, code=code, ENTRYPOINT_SECRET=SECRET)
+    assert done.returncode == 69, done.stderr
+    return done.stderr
+
+
+def test_a_boot_that_failed_shows_what_this_node_lacks(node: Node) -> None:
+    said = late(node, SMALL).splitlines()
+    assert sum(line.startswith(LINE) for line in said) == 1
+    assert said[-1].endswith("exit 69"), "the reason is the last line"
+
+
+@pytest.mark.parametrize("program", ["true", "false"])
+def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(node: Node, program: str) -> None:
+    assert "seen here" not in late(node, BEGIN)
+    done = node.do("run", "--slots", "2", "--launcher", "pytorch", "--", program, code=SMALL)
+    assert "seen here" not in done.stderr
