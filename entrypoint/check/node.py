@@ -145,8 +145,11 @@ def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 
 def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    """A run directory that cannot be used is refused; there is no second line about it."""
+    """A run directory that cannot be used is refused; there is no second line about it, or what lies beside it."""
+    refused = ""
     for each in seen.disks:
+        if each.path == refused:
+            continue
         what, fix = f"disk: {each.use}", f"make room at {each.path}, or choose another place for the {each.use}"
         need, files = (needs.DISK, 1) if each.use == RUN_DIR else (_DISK_LOW, _FILES_LOW)
         if each.problem:
@@ -156,7 +159,9 @@ def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             level = "warning" if (each.free or 0) < need or few else "ok"
             found = f"{size(each.free or 0)} free at {each.path}"
             found += f", room for {each.files:g} files" if few else ""
-        if level == "ok" or each.use != RUN_DIR:
+        if level != "ok" and each.use == RUN_DIR:
+            refused = each.path
+        else:
             yield judged("disk", level, what, found, size(need), fix)
 
 
