@@ -9,6 +9,7 @@ from entrypoint.values import dataclass, replace
 
 Level = str  # of ORDER: the job would fail; it may fail, or be slow; it is as it should be
 ORDER = ("error", "warning", "ok")
+_ALIKE = 8  # lines on one matter that the table shows
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,24 @@ def sort(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def together(lines: Sequence[Finding]) -> list[Finding]:
-    """The same lines, but of what is well on several nodes one line, with what the first of them has seen."""
-    bad = [each for each in lines if each.level != "ok"]
-    well: dict[tuple[str, str], list[Finding]] = {}
+    """The same lines, but few: what is well on several nodes is one, and of many alike the first are shown."""
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
     for each in lines:
-        if each.level == "ok":
-            well.setdefault((each.id, each.what), []).append(each)
-    for same in well.values():
-        nodes = tuple(dict.fromkeys(node for each in same for node in each.nodes))
-        seen = same[0].seen + (f", and others like it ({len(same) - 1})" if len(same) > 1 else "")
-        bad.append(replace(same[0], seen=seen, nodes=nodes))
-    return bad
+        what = each.what if each.level == "ok" else ""
+        alike.setdefault((each.level, each.id, what), []).append(each)
+    shown = []
+    for same in alike.values():
+        well = same[0].level == "ok"
+        most = 1 if well else _ALIKE
+        shown += same[:most]
+        if more := same[most:]:
+            nodes = tuple(dict.fromkeys(node for each in (same if well else more) for node in each.nodes))
+            if well:
+                shown[-1] = replace(same[0], seen=f"{same[0].seen}, and others like it ({len(more)})", nodes=nodes)
+            else:
+                seen = f"and {len(more)} more like these; --json has them all"
+                shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=nodes))
+    return shown
 
 
 def status(findings: Iterable[Finding], strict: bool = False) -> int:

@@ -130,14 +130,14 @@ def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]
 
 def _addresses(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
     """Names that lead elsewhere on another node, or to an address that their node does not have."""
+    asked: dict[str, dict[int, str]] = {}  # name -> what it is on each node that has looked it up
+    for rank, seen in observed.items():
+        for each in seen.names:
+            if each.addresses:
+                asked.setdefault(each.host, {})[rank] = ", ".join(sorted(each.addresses))
     for node in plan.topology.nodes:
-        if node.address:
-            continue  # given, so that no name is looked up
-        there: dict[int, str] = {}
-        for rank, seen in observed.items():
-            for each in seen.names:
-                if each.host == node.host and each.addresses and rank != node.rank:  # its own /etc/hosts may differ
-                    there[rank] = ", ".join(sorted(each.addresses))
+        there = asked.get(node.host, {})
+        there.pop(node.rank, None)  # its own /etc/hosts may say another thing
         fix = "see /etc/resolv.conf and /etc/hosts of the nodes: they ask different name servers"
         yield from _compared("dns", f"the address of {node.host}", there, "warning", fix, plan)
         own = {each.address for each in observed[node.rank].links} if node.rank in observed else set()

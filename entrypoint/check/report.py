@@ -60,6 +60,9 @@ def _roll_call(
     if failed:
         what, seen, fix = (*failed.reason.split(" | ", 2), "", "")[:3]
         yield Finding("error", "roll-call", what, seen, "", fix)
+    for each in plan.topology.nodes if len(reports) > 1 and not failed else ():
+        if each.rank not in reports:  # of an elastic job
+            yield Finding("warning", "missing", "node", f"{each.host} is not there", "", "see its log", (each.label,))
     for rank, answer in sorted(reports.items()):
         label = (plan.topology.nodes[rank].label,)
         if rank not in observed:

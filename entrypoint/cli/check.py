@@ -110,12 +110,15 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
 
 def after_failure(outcome: Outcome, plan: Plan, say: Speaker) -> None:
     """Say what this node lacks, where a boot failed and that may be why: what costs no program and no network."""
+    import contextlib
+
     from entrypoint.check.node import cheap
     from entrypoint.errors import CLASSES
     from entrypoint.host import look
 
     if outcome.program or outcome.status not in CLASSES:
         return
-    for each in cheap(look.cheap(plan), plan, plan.topology.me):
-        needed = f", needed: {each.needed}" if each.needed else ""
-        say(f"seen here: {each.what} | {each.seen}{needed} | {each.fix}")
+    with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
+        for each in cheap(look.cheap(plan), plan, plan.topology.me):
+            needed = f", needed: {each.needed}" if each.needed else ""
+            say(f"seen here: {each.what} | {each.seen}{needed} | {each.fix}")

@@ -364,6 +364,12 @@ def test_what_is_well_is_one_line_for_all() -> None:
     assert line == "ok  all   A     0, and others like it (999)"
 
 
+def test_of_many_lines_on_one_matter_the_first_are_shown() -> None:
+    lines = together(sort([replace(ODD, seen=str(number), nodes=(f"n{number}",)) for number in range(20)]))
+    assert [each.seen for each in lines] == [*map(str, range(8)), "and 12 more like these; --json has them all"]
+    assert lines[-1].nodes[0] == "n8"
+
+
 TABLE = """\
 job: 2 nodes
 
