@@ -28,7 +28,9 @@ def nvidia(text: str) -> dict[str, Any]:
     cards = []
     for number, card in enumerate(log.iter("gpu")):
         used = _number(card.findtext("fb_memory_usage/used"))
-        processes = [_process(each) for each in card.iter("process_info")][:_PROCESSES]
+        # A screen's (G) are no harm.
+        there = [each for each in card.iter("process_info") if each.findtext("type") != "G"]
+        processes = [_process(each) for each in there[:_PROCESSES]]
         problem = "; ".join(dict.fromkeys(_problems(card)))
         cards.append(Card(number, (card.findtext("product_name") or "").strip(), problem, used, tuple(processes)))
     driver, cuda = (log.findtext(name) or "" for name in ("driver_version", "cuda_version"))

@@ -430,7 +430,8 @@ NVIDIA = """<?xml version="1.0" ?>
       <dram_uncorrectable>0</dram_uncorrectable></volatile></ecc_errors>
     <remapped_rows><remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure>
     </remapped_rows>
-    <processes></processes>
+    <processes><process_info><pid>9</pid><type>G</type><process_name>/usr/lib/xorg/Xorg</process_name></process_info>
+    </processes>
   </gpu>
   <gpu id="00000000:2A:00.0">
     <product_name>NVIDIA H100 80GB HBM3</product_name>
