@@ -52,7 +52,7 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
         assert env.items() >= {var.name: var.value for var in (*planned.env, *planned.launch.programs[0].env)}.items()
         return Outcome(0, "")
 
-    monkeypatch.setattr(run, "_boot", boot)
+    monkeypatch.setattr(run, "boot", boot)
     monkeypatch.setattr(run.process, "replace", become)
     monkeypatch.setattr(run.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
