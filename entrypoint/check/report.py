@@ -8,7 +8,10 @@ from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import Finding, sort, status, summary, together
 from entrypoint.check.observed import Observation
 from entrypoint.model import Check, NodeReport, Outcome, Plan
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, replace
+
+# Behind the launcher's name at a check's roll call, so that nodes that run a job and nodes that only look disagree.
+ONLY = " (check)"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ def report(
 
     `failed`: why the roll call did not bring them all together; the check ends with it then.
     """
-    topology = plan.topology
+    topology, plan = plan.topology, replace(plan, launcher=plan.launcher.removesuffix(ONLY))
     findings = list(_roll_call(plan, observed, reports, failed))
     for rank, seen in sorted(observed.items()):
         findings += node.judge(seen, plan, rank)
@@ -41,8 +44,8 @@ def report(
     if check.json:
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
         return Report(table.as_json(lines, named, ended), ended)
-    nodes_of_job, launcher = len(topology.nodes), plan.launcher.split(" ")[0]
-    head = f"job {topology.job}: {_count(nodes_of_job)}, {_count(plan.ranks, 'rank')}, launcher {launcher}"
+    nodes_of_job = len(topology.nodes)
+    head = f"job {topology.job}: {_count(nodes_of_job)}, {_count(plan.ranks, 'rank')}, launcher {plan.launcher}"
     if len(observed) < nodes_of_job:
         there = ", ".join(topology.nodes[rank].label for rank in sorted(observed)[:8])
         head += f"; looked at: {there or 'none'}{', ...' if len(observed) > 8 else ''}"

@@ -89,6 +89,7 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
     """Boot as `run` does, but for the start hooks and the programs. Raises ConfigError where there is no roll call."""
     import asyncio
 
+    from entrypoint.check.report import ONLY
     from entrypoint.errors import ConfigError
     from entrypoint.host import checks, process
     from entrypoint.run import boot
@@ -103,7 +104,7 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
     say.name = plan.topology.this.label
     plan, unusable = checks.run_dir(spec, facts, plan)
     # A leader that runs the job must not take a node that only looks, nor the other way round.
-    plan = replace(plan, launcher=f"{plan.launcher} (check)")
+    plan = replace(plan, launcher=plan.launcher + ONLY)
     signals.hold()
     return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, say))[0]
 

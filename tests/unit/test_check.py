@@ -403,6 +403,16 @@ def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
     assert bad == [("roll-call", "c (refused)", []), ("no-answer", "no answer", ["worker-1"])]
 
 
+@pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("mpirun (check)", 78), ("torchrun (check)", 0)])
+def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
+    seen = {rank: replace(GOOD, programs=(Program("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)}
+    made = report(Check(30.0), replace(PLAN, launcher=launcher), seen, reports(0.0, 0.0))
+    assert made.outcome.status == ended, made.text
+    assert made.text.startswith(
+        f"job job: 3 nodes, 6 ranks, launcher {launcher.split()[0]}; looked at: worker-0, worker-1"
+    )
+
+
 def test_a_node_that_cannot_take_part_is_one_line() -> None:
     reason = "cannot start mpirun: No such file"
     there = {0: replace(reports(0.0)[0], not_ready=Outcome(127, reason))}
