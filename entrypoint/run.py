@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.host import checks, network, process
+from entrypoint.host import checks, process
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
@@ -28,7 +28,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
-from entrypoint.plan import environment, settle
+from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
 from entrypoint.programs.agents import Agents
@@ -54,7 +54,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"no roll call, since {draft.no_roll_call}: {others}")
     for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
-    failed, facts, draft = _start_hooks(spec, facts, draft, signals, say)
+    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
     not_ready = failed or _not_ready(spec, facts, draft, say)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -87,23 +87,6 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
             return Outcome(status, ended("this node", status, over))
         say(f"{over}; starting again")
         attempt += 1
-
-
-def _start_hooks(
-    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say
-) -> tuple[Outcome | None, Facts, Plan]:
-    """The outcome of the first start hook that fails; facts and plan, with what the hooks have changed."""
-    env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
-    changed: dict[str, str | None] = {}
-    with signals.held():
-        failed = hooks.run(env, draft.workdir, grace, signals, say)
-        if script and not (failed or signals.stopped):
-            failed, changed = hooks.source(script, env, grace, signals, say)
-    own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
-    now = replace(facts, env=own, interfaces=network.interfaces())  # a hook may have brought one up
-    if failed or now == facts:
-        return failed, facts, draft
-    return None, now, settle(spec, now, draft.topology)
 
 
 def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:

@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from entrypoint.host import children, process
+from entrypoint.host import children, network, process
 from entrypoint.host.signals import Signals
 from entrypoint.host.speaker import Say
 from entrypoint.job.analysis import ended
-from entrypoint.model import Outcome
+from entrypoint.model import Facts, Outcome, Plan
+from entrypoint.plan import environment, settle
+from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 FOLDER = Path("/etc/entrypoint/start.d")
 # Runs the script $0 in this bash, as what it exports is wanted. File {0} gets all variables before it, an empty entry,
@@ -26,6 +29,21 @@ trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
 . "$0"
 """
 _OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # what every shell changes
+
+
+def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> tuple[Outcome | None, Facts, Plan]:
+    """The outcome of the first start hook that fails; facts and plan, with what the hooks have changed."""
+    env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
+    changed: dict[str, str | None] = {}
+    with signals.held():
+        failed = run(env, draft.workdir, grace, signals, say)
+        if script and not (failed or signals.stopped):
+            failed, changed = source(script, env, grace, signals, say)
+    own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
+    now = replace(facts, env=own, interfaces=network.interfaces())  # a hook may have brought one up
+    if failed or now == facts:
+        return failed, facts, draft
+    return None, now, settle(spec, now, draft.topology)
 
 
 def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
