@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.host import checks, process
+from entrypoint.host import checks, process, timeline
 from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
@@ -26,8 +26,10 @@ from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended
+from entrypoint.job.record import Record
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
+from entrypoint.phases import SSHD
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
@@ -54,7 +56,9 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"no roll call, since {draft.no_roll_call}: {others}")
     for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
+    begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
+    hooked = time.monotonic()
     not_ready = failed or _not_ready(spec, facts, draft, say)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -70,13 +74,15 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     gc.enable()
     signals.hold()
     attempt, boots = 1, [(spec, draft)]
+    record = Record(draft.topology, timeline.before(begun, hooked), hooked)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.plan import netcheck
 
         boots.insert(0, netcheck.before(spec, facts, draft))
     while True:
         for each, plan in boots:
-            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say))
+            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say, record))
+            timeline.save(plan, record)
             if outcome.status or signals.stopped:
                 break
         if not outcome.again and (outcome.status or plan is draft):
@@ -98,11 +104,18 @@ def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | 
 
 
 async def boot(
-    spec: JobSpec, facts: Facts, draft: Plan, not_ready: Outcome | None, attempt: int, signals: Signals, say: Speaker
+    spec: JobSpec,
+    facts: Facts,
+    draft: Plan,
+    not_ready: Outcome | None,
+    attempt: int,
+    signals: Signals,
+    say: Speaker,
+    record: Record,
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader's count may be ahead of ours."""
     try:
-        loop = Loop(spec, facts, draft, not_ready, attempt, signals, say)
+        loop = Loop(spec, facts, draft, not_ready, attempt, signals, say, record)
     except EntrypointError as error:
         return error.outcome, attempt
     try:
@@ -123,9 +136,10 @@ class Loop:
         attempt: int,
         signals: Signals,
         say: Speaker,
+        record: Record,
     ) -> None:
         self._spec, self._facts, self._draft, self._not_ready, self._say = spec, facts, draft, not_ready, say
-        self._topology, self._me = draft.topology, draft.topology.me
+        self._topology, self._me, self._record = draft.topology, draft.topology.me, record
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -146,7 +160,7 @@ class Loop:
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
-        self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background)
+        self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background, record.rank)
         self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, say)
         signals.take(self._signalled, self._user_signalled)
 
@@ -176,6 +190,7 @@ class Loop:
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
+        self._record.event(event, now)
         for action in self._state.saw(event, self.machine.handle(event, now), now):
             try:
                 self._perform(action)
@@ -226,6 +241,7 @@ class Loop:
 
     def _perform(self, action: Any) -> None:
         nodes, programs = self._topology.nodes, self._programs
+        self._record.action(action, time.monotonic())
         match action:
             case actions.Say(text):
                 self._say(text)
@@ -254,6 +270,8 @@ class Loop:
                 self._calls.send(rank, message)
             case actions.Send(_, message) | actions.Answer(message):
                 self._endpoint.send(message)
+            case actions.TellPhases():
+                self._endpoint.send(self._record.told(time.monotonic()))
             case actions.Report(env, address):
                 self._report(env, address)
             case actions.Prepare(members):
@@ -284,6 +302,7 @@ class Loop:
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
+        self._record.enter(SSHD, time.monotonic())
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"

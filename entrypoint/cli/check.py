@@ -88,10 +88,12 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
 def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker) -> Outcome:
     """Boot as `run` does, but for the start hooks and the programs. Raises ConfigError where there is no roll call."""
     import asyncio
+    import time
 
     from entrypoint.check.report import ONLY
     from entrypoint.errors import ConfigError
     from entrypoint.host import checks, process
+    from entrypoint.job.record import Record
     from entrypoint.run import boot
     from entrypoint.values import replace
 
@@ -106,7 +108,8 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
     # A leader that runs the job must not take a node that only looks, nor the other way round.
     plan = replace(plan, launcher=plan.launcher + ONLY)
     signals.hold()
-    return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, say))[0]
+    record = Record(plan.topology, (), time.monotonic())  # nobody asks where a check's time went
+    return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, say, record))[0]
 
 
 def after_failure(outcome: Outcome, plan: Plan, say: Speaker) -> None:

@@ -83,6 +83,11 @@ class Report:
 
 
 @dataclass(frozen=True)
+class TellPhases:
+    """Tell the leader how long each phase of this node took."""
+
+
+@dataclass(frozen=True)
 class Prepare:
     """Write what ranks need here. Event that follows: Prepared."""
 

@@ -38,11 +38,13 @@ class NameState:
 
 @dataclass(frozen=True)
 class Unreached:
-    """One login to a worker failed. `refused`: the worker answered, but one side does not accept the other's key."""
+    """One login to a worker failed. `refused`: the worker answered, but one side does not accept the other's key.
+    `named`: when its name had an address (monotonic seconds); 0 where it has none yet."""
 
     node: int
     why: str
     refused: bool = False
+    named: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,12 @@ class Disagreed:
 
 @dataclass(frozen=True)
 class Answered:
-    """A worker answered the roll call. `local`: this node's address in its session."""
+    """A worker answered the roll call. `local`: this node's address in its session; `named` as in Unreached."""
 
     node: int
     report: NodeReport
     local: str = ""
+    named: float = 0.0
 
 
 @dataclass(frozen=True)

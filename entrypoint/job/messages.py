@@ -11,7 +11,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Look               Observed                  `check --all`: what a node sees of itself
 Stop, LetGo        Stopped                   the end of the ranks
-Release            Leaving                   the job's result: leave with it, or boot again
+Release            Phases, Leaving           the job's result: leave with it, or boot again
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from entrypoint.phases import NAMES
 from entrypoint.values import dataclass, field
 
 Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Invalid
 
 TEXT, LINES, LINE = 4000, 20, 1000  # characters in a sentence; lines that a program printed last, characters in each
+PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
+LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024  # characters in a command: the most that one argument of a program may have (execve(2))
 _RANKS = 1 << 20
 _EVER = 1e9  # seconds
@@ -82,13 +85,18 @@ def _list(of: Check, most: int) -> Check:
     return _check(wrong, lambda it: isinstance(it, list) and len(it) <= most, lambda it: tuple(map(of, it)))
 
 
-def _or_none(words: str, *each: Check) -> Check:
-    """Null, or a list of as many values as there are checks."""
-    row = _check(
-        f"neither null nor {words}",
+def _row(wrong: str, *each: Check) -> Check:
+    """A list of as many values as there are checks."""
+    return _check(
+        wrong,
         lambda it: isinstance(it, list) and len(it) == len(each),
         lambda it: tuple(check(part) for check, part in zip(each, it, strict=True)),
     )
+
+
+def _or_none(words: str, *each: Check) -> Check:
+    """Null, or such a list."""
+    row = _row(f"neither null nor {words}", *each)
     return lambda it: None if it is None else row(it)
 
 
@@ -117,6 +125,8 @@ _truth = _check("neither true nor false", lambda it: isinstance(it, bool))
 _name = _check("no name or address", lambda it: isinstance(it, str) and _NAME.fullmatch(it))
 _command = _check("no command", lambda it: isinstance(it, str) and 0 < len(it) <= COMMAND and "\0" not in it)
 _user_signal = _of("SIGUSR1", "SIGUSR2")
+_time = _number(-_EVER, _EVER)  # a node may have been up for less long than its container says
+_phase = _row("no name, start, end and text", _of(*NAMES), _time, _time, _text(LABEL))
 _status, _failure, _tail = _whole(0, 255), _whole(1, 255), _list(_text(LINE), LINES)
 
 
@@ -252,6 +262,18 @@ class Observed:
 
 
 @dataclass(frozen=True)
+class Phases:
+    """How long each phase of this node took: name, start, end, peer or rank, by its own monotonic clock. The others are
+    times of that clock: when it answered the roll call, heard Start, heard Release, sent this; 0 where it did not."""
+
+    phases: tuple[tuple[str, float, float, str], ...] = _as(_list(_phase, PHASES))
+    answered: float = _as(_time)
+    started: float = _as(_time)
+    released: float = _as(_time)
+    told: float = _as(_time)
+
+
+@dataclass(frozen=True)
 class Leaving:
     """The node has got the outcome and leaves."""
 
@@ -337,7 +359,7 @@ class Release:
 # fmt: off
 FROM_WORKER = (
     Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, DaemonStarted, Daemon, Limit, Failed, Hurry, Signal,
-    Stopped, Observed, Leaving,
+    Stopped, Observed, Phases, Leaving,
 )
 FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Look, Stop, LetGo, Release)
 # fmt: on

@@ -163,6 +163,7 @@ class Worker:
 
     def _release(self, message: messages.Release) -> None:
         self._released = True
+        self._act(actions.TellPhases())  # before the last word: the leader does not wait for more
         self._tell_leader(messages.Leaving())
         self._decide(Outcome(**vars(message)))
 

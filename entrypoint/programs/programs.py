@@ -44,9 +44,11 @@ class Programs:
         say: Speaker,
         tell: Callable[[Any], None],
         background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[None]],
+        note: Callable[[str, str, float], None],
     ) -> None:
+        """`note` gets the event of each rank or program ("start", "output", "end"), its name, and the time."""
         self._spec, self._facts, self._draft, self._run_dir = spec, facts, draft, run_dir
-        self._say, self._tell, self._background = say, tell, background
+        self._say, self._tell, self._background, self._note = say, tell, background, note
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
@@ -183,7 +185,11 @@ class Programs:
             self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """A supervisor reports the start or end of its program: a rank, or a program of this node."""
+        """A supervisor reports the start, first output or end of its program: a rank, or a program of this node."""
+        what = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
+        self._note(event, what, time.monotonic())
+        if event == "output":
+            return
         if not self._by_ranks:
             if event == "end" and number in self._running:
                 self._ended(number, value)
@@ -197,6 +203,7 @@ class Programs:
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """A report of a rank that a program of this node started. If it failed, the program fails or restarts it."""
+        self._note(event, f"rank {rank}", time.monotonic())
         if event == "start":
             self._failed_ranks.pop(rank, None)
         elif value:

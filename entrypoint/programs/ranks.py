@@ -1,7 +1,7 @@
 """The ranks of this node, as their supervisors report them: which have started, ended, and are still there.
 
-A supervisor writes a line into a named pipe when its rank starts, when it ends, and when all of its output is passed
-on. A killed supervisor writes no line, so its process is watched too. Programs can also write into
+A supervisor writes a line into a named pipe when its rank starts, prints for the first time, ends, and when all of its
+output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also write into
 the pipe, so each number is checked, and a process counts only if it runs below this one.
 """
 
@@ -17,10 +17,10 @@ from entrypoint.host.files import RunDir
 from entrypoint.host.pipes import Lines
 from entrypoint.values import dataclass
 
-Report = Callable[[str, int, int], None]  # event ("start" or "end"), rank, and pid or exit status
+Report = Callable[[str, int, int], None]  # event ("start", "output" or "end"), rank, and pid, 0 or exit status
 
 _LINE = 64  # bytes; a supervisor's line is shorter
-_LARGEST = {b"start": 1 << 22, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), a status, nothing
+_LARGEST = {b"start": 1 << 22, b"output": 0, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), nothing, a status
 _RANKS = 1 << 20
 _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 
@@ -29,6 +29,7 @@ _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 class _Rank:
     pid: int  # of its supervisor
     forget: Callable[[], object]  # watch it no longer
+    printed: bool = False
     ended: bool = False
     done: bool = False  # its output is passed on, and nothing runs that it started
 
@@ -69,6 +70,8 @@ class Ranks:
             return
         elif event == "end" and known is None and rank in self._brief:
             self._report("start", rank, self._brief.pop(rank))
+        elif event == "output" and known and not known.printed:
+            known.printed = True
         elif event == "end" and known and not known.ended:
             known.ended = True
         elif event == "done" and known and known.ended:

@@ -103,7 +103,7 @@ def main(argv: list[str]) -> int:
         undo_launcher()
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
-        supervised = _start(program, options, tail, pipe.fd, mask)
+        supervised = _start(program, options, tail, pipe, mask)
         status = supervised.end()
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
@@ -158,7 +158,7 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: int, mask: set[int]) -> Supervised:
+def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: Pipe, mask: set[int]) -> Supervised:
     label = os.fsencode(options["--label"])
     how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     log = os.open(options["--log"], how, 0o640) if "--log" in options else None
@@ -202,8 +202,9 @@ def _pair(target: int) -> tuple[int, int]:
 class Supervised:
     """A running program, and the processes that it leaves behind."""
 
-    def __init__(self, child: int, streams: list[Stream], pipe: int, woken: int) -> None:
+    def __init__(self, child: int, streams: list[Stream], pipe: Pipe, woken: int) -> None:
         self._child, self._streams, self._pipe, self._woken = child, streams, pipe, woken
+        self._printed = False  # whether the first output is told
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
         self._let_go = False
@@ -220,16 +221,17 @@ class Supervised:
                 by_fd[stream.source] = stream.pass_on
                 poll.register(stream.source, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
-        if self._pipe >= 0:
-            poll.register(self._pipe, 0)  # errors alone
+        if self._pipe.fd >= 0:
+            poll.register(self._pipe.fd, 0)  # errors alone
         ready = poll.poll(None if limit is None else max(0, limit - time.monotonic()) * 1000)
         for fd, _ in ready:
-            if fd == self._pipe:
+            if fd == self._pipe.fd:
                 _die(self._child if self._status is None else 0)
             elif fd == self._woken:
                 self._let_go |= _signal.SIGURG in os.read(fd, 512)
             else:
                 by_fd[fd]()
+        self._tell_output()
         if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
             self._reap()
 
@@ -252,7 +254,13 @@ class Supervised:
             self._step()
         for stream in self._streams:
             stream.take_rest()
+        self._tell_output()
         return self._status
+
+    def _tell_output(self) -> None:
+        if Stream.took and not self._printed:
+            self._printed = True
+            self._pipe.tell("output", 0)
 
     def linger(self, grace: float) -> None:
         """Wait for what the program left running, and end it if it stays too long."""

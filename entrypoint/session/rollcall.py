@@ -81,10 +81,12 @@ class RollCall:
         self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
+        self._named: dict[int, float] = {}  # node -> when its name had an address, since it was called
         self._sessions: dict[int, Session] = {}
 
     def call(self, node: Node) -> None:
         """Call it until it answers."""
+        self._named.pop(node.rank, None)
         self._calls[node.rank] = self._background(self._keep_calling(node))
 
     def stop(self) -> None:
@@ -115,10 +117,12 @@ class RollCall:
         while True:
             try:
                 found = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
+                self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, found)
             except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
                 why = one_line(str(error) or type(error).__name__)
-                self._tell(events.Unreached(node.rank, why, isinstance(error, Unready) and error.refused))
+                refused, named = isinstance(error, Unready) and error.refused, self._named.get(node.rank, 0.0)
+                self._tell(events.Unreached(node.rank, why, refused, named))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Disagreed(node.rank, error.what, error.seen, error.do))
@@ -126,7 +130,7 @@ class RollCall:
             else:
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
-                self._tell(events.Answered(node.rank, session.report, session.local))
+                self._tell(events.Answered(node.rank, session.report, session.local, self._named[node.rank]))
                 session.listen(self._tell, self._say)
                 return
 

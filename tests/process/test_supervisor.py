@@ -208,13 +208,13 @@ def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(tmp_path: Path,
     go = tmp_path / "go"
     program = f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo early; exit 3"
     with linger(tmp_path, program) as process:
-        until(lambda: listener.told == [f"start 2 {process.pid}", "end 2 3"], "its end")
+        until(lambda: listener.told == [f"start 2 {process.pid}", "output 2 0", "end 2 3"], "its end")
         assert process.poll() is None
         go.touch()
         assert process.stdout is not None
         assert process.stdout.read() == b"early\nlate\n"
     assert process.returncode == 3
-    assert listener.told[2:] == ["done 2 0"]
+    assert listener.told[3:] == ["done 2 0"]
 
 
 def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener) -> None:
@@ -233,7 +233,7 @@ def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener
         go.touch()
         assert process.stdout is not None
         assert len(process.stdout.read().split()) == 3000
-    assert (process.returncode, listener.told[1:]) == (0, ["end 2 0", "done 2 0"])
+    assert (process.returncode, listener.told[1:]) == (0, ["output 2 0", "end 2 0", "done 2 0"])
     assert len(log.read_text().split()) == 3000
 
 
@@ -247,7 +247,7 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
         assert process.stdout is not None
         assert process.stdout.read() == b"up\n"
     took = time.monotonic() - begun
-    assert (process.returncode, listener.told[1:]) == (0, ["end 2 0", "done 2 0"])
+    assert (process.returncode, listener.told[1:]) == (0, ["output 2 0", "end 2 0", "done 2 0"])
     assert sorted(notes.read_text().split()) == ["TERM", "saved"]
     assert 1.0 <= took < 5, "half a second by themselves, then half a second"
 
@@ -257,7 +257,7 @@ def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, l
     with linger(tmp_path, "echo last; exit 7", "--hold", "yes") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"last\n"
-        until(lambda: listener.told[1:] == ["end 2 7", "done 2 0"], "its end")
+        until(lambda: listener.told[1:] == ["output 2 0", "end 2 7", "done 2 0"], "its end")
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)
@@ -267,7 +267,7 @@ def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, l
 
 def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: Listener) -> None:
     with linger(tmp_path, "head -c 110000 /dev/zero; exit 7") as process:
-        until(lambda: listener.told[1:] == ["end 2 7"], "its end")
+        until(lambda: listener.told[1:] == ["output 2 0", "end 2 7"], "its end")
         assert process.stdout is not None
         assert len(process.stdout.read()) == 110000
     assert process.returncode == 7

@@ -318,6 +318,9 @@ class Container:
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
+    def _do_tellphases(self, action: actions.TellPhases) -> None:
+        pass
+
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
         self._soon(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))

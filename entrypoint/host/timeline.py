@@ -1,0 +1,72 @@
+"""Where a node's recording begins, and the file that outlives the job: what `entrypoint report` reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+
+from entrypoint import __version__
+from entrypoint.host import proc
+from entrypoint.job.record import Record
+from entrypoint.model import Plan
+from entrypoint.phases import CONTAINER, FACTS, HOOKS, Phase
+
+_FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
+_LONGEST = 3600.0  # seconds; a container that is older was not started for this job
+
+
+def before(begun: float, hooked: float) -> list[Phase]:
+    """What was before the boot: the start hooks ran from `begun` to `hooked` (monotonic seconds)."""
+    own = min(_started("self", begun), begun)
+    return [*_container(own), Phase(FACTS, own, begun), Phase(HOOKS, begun, hooked)]
+
+
+def _container(own: float) -> Iterator[Phase]:
+    with contextlib.suppress(OSError):
+        if os.getpid() != 1 and os.stat("/proc/self/ns/pid").st_ino != _FIRST and proc.is_below(os.getpid(), 1):
+            first = _started(1, own)
+            if 0 < own - first < _LONGEST:
+                yield Phase(CONTAINER, first, own)
+
+
+def _started(pid: int | str, unknown: float) -> float:
+    """When a process started, on the monotonic clock: the kernel counts from its boot, sleep included (proc(5))."""
+    try:
+        ticks = int(proc.stat(pid)[1][19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return unknown
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
+
+
+def path(run_dir: str) -> str:
+    """The file for the node that has this run directory."""
+    return f"{run_dir}-timeline.json"
+
+
+def save(draft: Plan, record: Record) -> None:
+    """Write what was recorded. Where that fails nothing is said: the result, which goes to the same place, says it."""
+    import json
+    from pathlib import Path
+
+    from entrypoint.host.files import put
+
+    topology, now = draft.topology, time.monotonic()
+    peers = {
+        node: {**vars(peer), "part": vars(peer.part) if peer.part else None} for node, peer in record.peers.items()
+    }
+    text = json.dumps(
+        {
+            "version": 1,
+            "toolkit": __version__,
+            "job": topology.job,
+            "hosts": [node.host for node in topology.nodes],
+            "me": topology.me,
+            "alone": draft.mode != "coordinated",
+            "phases": record.rows(now),
+            "peers": peers,
+        }
+    )
+    with contextlib.suppress(OSError):
+        put(Path(path(topology.run_dir)), f"{text}\n".encode(), 0o644)

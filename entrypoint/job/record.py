@@ -1,0 +1,205 @@
+"""The phases of this node, as its machine's events and actions show them; on worker-0 also what others told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from entrypoint.job import actions, events, messages
+from entrypoint.model import Topology
+from entrypoint.phases import (
+    CHECKS,
+    DNS,
+    EARLIER,
+    END,
+    FILES,
+    KEYS,
+    LAUNCH,
+    OTHERS,
+    OUTPUT,
+    RELEASE,
+    ROLL_CALL,
+    RUN,
+    Phase,
+)  # fmt: skip
+from entrypoint.values import dataclass
+
+_OWN = 100  # of the node's own phases that are kept
+_MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank that starts again and again has no end of them
+
+
+@dataclass
+class Peer:
+    """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
+
+    part: messages.Phases | None = None  # what it told of itself
+    answered: float = 0.0
+    started: float = 0.0
+    released: float = 0.0
+    told: float = 0.0
+    why: str = ""  # why it is not there, as far as known
+
+
+class Record:
+    """Takes every event and action of a node's machine, with the time of each (monotonic seconds)."""
+
+    def __init__(self, topology: Topology, before: Iterable[Phase], now: float) -> None:
+        """`before`: the phases until now, the time from which this node looks at its machine."""
+        self._me, self._hosts = topology.me, tuple(node.host for node in topology.nodes)
+        self._before, self._begun = tuple(before), now
+        self._attempts = 0
+        self._reset(CHECKS, now)
+
+    def _reset(self, name: str, since: float) -> None:
+        self._own: list[Phase] = []
+        self._name, self._since = name, since
+        self._spans: list[Phase] = []  # of peers and ranks
+        self._open: dict[str, tuple[str, float]] = {}  # rank or peer -> its phase, since when
+        self._marks = dict.fromkeys(("answered", "started", "released"), 0.0)
+        self.peers: dict[int, Peer] = {}
+
+    def enter(self, name: str, now: float) -> None:
+        """The node's own next phase begins."""
+        if name == self._name:
+            return
+        if len(self._own) < _OWN:
+            self._own.append(Phase(self._name, self._since, now))
+        else:  # a leader that calls again and again
+            last = self._own.pop()
+            self._own.append(Phase(last.name, last.start, now))
+        self._name, self._since = name, now
+
+    def _turn(self, about: str, name: str, now: float) -> None:
+        """The next phase of a peer or a rank begins; "" for none."""
+        before, since = self._open.pop(about, ("", now))
+        if before and len(self._spans) < _MOST + 2 * len(self._hosts):
+            self._spans.append(Phase(before, since, now, about))
+        if name:
+            self._open[about] = name, now
+
+    def phases(self, now: float) -> tuple[Phase, ...]:
+        """All until now: the node's own without a gap, then those of peers and ranks."""
+        opened = (Phase(name, since, now, about) for about, (name, since) in self._open.items())
+        return (*self._before, *self._own, Phase(self._name, self._since, now), *self._spans, *opened)
+
+    def told(self, now: float) -> messages.Phases:
+        """What a worker tells of itself."""
+        return messages.Phases(self.rows(now)[: messages.PHASES], **self._marks, told=now)
+
+    def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
+        """All phases until now, as they are sent and written."""
+        return tuple((each.name, round(each.start, 4), round(each.end, 4), each.about) for each in self.phases(now))
+
+    # -- what happens
+
+    def rank(self, event: str, what: str, now: float) -> None:
+        """A rank or program of this node starts, prints for the first time ("output"), or ends."""
+        if event == "start":
+            self._turn(what, OUTPUT, now)
+            if self._name == LAUNCH:
+                self.enter(OUTPUT, now)
+        elif event == "output" and self._open.get(what, ("",))[0] == OUTPUT:
+            self._turn(what, RUN, now)
+            if self._name == OUTPUT:
+                self.enter(RUN, now)
+        elif event == "end":
+            self._turn(what, "", now)
+
+    def event(self, event: Any, now: float) -> None:
+        """The machine is about to be told this."""
+        if take := _EVENTS.get(type(event)):
+            take(self, event, now)
+
+    def action(self, action: Any, now: float) -> None:
+        """This is about to be done."""
+        if take := _ACTIONS.get(type(action)):
+            take(self, action, now)
+
+    def _on_began(self, event: events.Began, now: float) -> None:
+        self._attempts += 1
+        if self._attempts > 1:
+            self._reset(EARLIER, self._begun)
+
+    def _on_unreached(self, event: events.Unreached, now: float) -> None:
+        self._named(event.node, event.named)
+        self._peer(event.node).why = event.why
+
+    def _on_answered(self, event: events.Answered, now: float) -> None:
+        self._named(event.node, event.named)
+        self._turn(self._hosts[event.node], "", now)
+        self._peer(event.node).answered, self._peer(event.node).why = now, ""
+
+    def _named(self, node: int, when: float) -> None:
+        """A peer's name had an address then; 0 where it has none yet."""
+        host = self._hosts[node]
+        name, since = self._open.get(host, ("", 0.0))
+        if name == DNS and when >= since:
+            self._turn(host, ROLL_CALL, when)
+
+    def _on_lost(self, event: events.Lost, now: float) -> None:
+        if event.node == 0:
+            if self._name == OTHERS:
+                self.enter(ROLL_CALL, now)  # it calls again
+        elif not self._peer(event.node).part:
+            self._peer(event.node).why = event.why or "its session ended"
+
+    def _on_heard(self, event: events.Heard, now: float) -> None:
+        match event.message:
+            case messages.Phases() if event.node != self._me:
+                self._peer(event.node).part, self._peer(event.node).told = event.message, now
+            case messages.Start():
+                self._marks["started"] = self._marks["started"] or now
+                self.enter(LAUNCH, now)
+            case messages.Release():
+                self._marks["released"] = now
+                self._end(RELEASE, now)
+            case messages.Stopped() if event.node == self._me and self._me:
+                self._end(RELEASE, now)
+
+    def _end(self, name: str, now: float) -> None:
+        if self._name == OUTPUT:  # nothing was ever printed, and that was its run
+            self._name = RUN
+        if self._name != RELEASE:
+            self.enter(name, now)
+
+    def _peer(self, node: int) -> Peer:
+        return self.peers.setdefault(node, Peer())
+
+    def _on_call(self, action: actions.Call, now: float) -> None:
+        self._turn(self._hosts[action.node], DNS, now)
+
+    def _on_send(self, action: actions.Send, now: float) -> None:
+        match action.message:
+            case messages.Stop() if action.node == self._me:
+                self._end(END, now)
+            case messages.Start() if action.node != self._me:
+                self._peer(action.node).started = now
+            case messages.Release():
+                self._peer(action.node).released = now
+                self._end(RELEASE, now)
+
+    def _on_answer(self, action: actions.Answer, now: float) -> None:
+        if isinstance(action.message, messages.Facts):
+            self._marks["answered"] = now
+            self.enter(OTHERS, now)
+
+
+_Take = Callable[[Record, Any, float], None]
+_EVENTS: Mapping[type, _Take] = {
+    events.Began: Record._on_began,
+    events.DoorOpened: lambda record, event, now: record.enter(ROLL_CALL, now),
+    events.Prepared: lambda record, event, now: record.enter(LAUNCH, now),
+    events.Unreached: Record._on_unreached,
+    events.Answered: Record._on_answered,
+    events.Lost: Record._on_lost,
+    events.Heard: Record._on_heard,
+}
+_ACTIONS: Mapping[type, _Take] = {
+    actions.OpenDoor: lambda record, action, now: record.enter(KEYS, now),
+    actions.Call: Record._on_call,
+    actions.Prepare: lambda record, action, now: record.enter(FILES, now),
+    actions.Report: lambda record, action, now: record.enter(FILES, now),
+    actions.Send: Record._on_send,
+    actions.Answer: Record._on_answer,
+    actions.End: lambda record, action, now: record._end(RELEASE, now),
+}
