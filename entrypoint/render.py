@@ -79,8 +79,9 @@ def quote_compose(value: object) -> str:
 
 def quote_html(value: object) -> str:
     """Text of an HTML page, or the value of an attribute in quotes."""
-    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&quot;").replace("'", "&#39;")
+    import html  # no node writes a page
+
+    return html.escape(str(value))
 
 
 _LANGUAGES: Mapping[str, Callable[[object], str]] = {
@@ -92,6 +93,7 @@ _LANGUAGES: Mapping[str, Callable[[object], str]] = {
     "compose.yaml": quote_compose,
     "yaml": quote_yaml,
     "py": repr,
+    "html": quote_html,
 }
 
 

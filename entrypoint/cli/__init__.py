@@ -29,6 +29,7 @@ NAMES = (
     "ranktable",
     "health",
     "status",
+    "report",
     "facts",
     "schema",
 )  # in the order of --help

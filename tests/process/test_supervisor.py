@@ -374,7 +374,7 @@ def test_a_label_with_the_rank_and_another_pipe(tmp_path: Path) -> None:
     words = ("--run-dir", str(tmp_path), "--pipe", "others", "--number", "3", "--label", "[rank ${rank}] ")
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
     said = [line.split()[:2] for line in os.read(pipe, 4096).split(b"\n")[1::2]]
-    assert said == [[b"start", b"3"], [b"end", b"3"], [b"done", b"3"]]
+    assert said == [[b"start", b"3"], [b"output", b"3"], [b"end", b"3"], [b"done", b"3"]]
     os.close(pipe)
 
 

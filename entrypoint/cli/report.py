@@ -1,0 +1,69 @@
+"""`entrypoint report`: where the time of a boot went."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs, outputs
+from entrypoint.cli.parser import command
+from entrypoint.errors import NoInputError
+from entrypoint.host.speaker import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    usage = "RUNDIR [--html FILE] [--trace FILE] [--otel]"
+    report = command(commands, "report", usage, "say where the time of a boot went, and which node was last")
+    text = "run directory of a node whose job has ended; worker-0's has all nodes. Or RUNDIR-timeline.json itself"
+    report.add_argument("run_dir", metavar="RUNDIR", help=text)
+    report.add_argument("--html", metavar="FILE", help="write a page with a bar for each node; it needs no network")
+    report.add_argument("--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing")
+    text = "send spans by OpenTelemetry's SDK, as the variables OTEL_EXPORTER_OTLP_... say"
+    report.add_argument("--otel", action="store_true", help=text)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Make what was asked for; a table on stdout where nothing was. Returns 0."""
+    from entrypoint.host import timeline
+    from entrypoint.report import merge, words
+
+    folder = args.run_dir.rstrip("/") or "/"
+    file = folder if folder.endswith(".json") else timeline.path(folder)
+    try:
+        text = inputs.text(file)
+    except NoInputError as error:
+        do = "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it"
+        raise NoInputError(error.what, error.seen, do) from None
+    made, ended = merge.parse(text, file), _ended(file)
+    if args.html:
+        from entrypoint.report.page import page
+
+        outputs.give(page(made, ended), args.html, say)
+    if args.trace:
+        from entrypoint.report.trace import trace
+
+        outputs.give(trace(made), args.trace, say)
+    if args.otel:
+        from entrypoint.cli import otel
+
+        say(f"sent {otel.send(made)} spans")
+    if not (args.html or args.trace or args.otel):
+        answer(words.table(made, ended))
+    return 0
+
+
+def _ended(file: str) -> str:
+    """How the job ended, by the result that lies beside; "" where there is none."""
+    import json
+
+    with contextlib.suppress(NoInputError, ValueError, KeyError, TypeError):
+        result = json.loads(inputs.text(f"{file.removesuffix('-timeline.json')}-result.json"))
+        return f"ended with {int(result['status'])}: {result['reason']}"
+    return ""

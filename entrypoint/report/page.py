@@ -1,0 +1,122 @@
+"""A timeline as one page of HTML that needs no network and no script: a bar for each node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrypoint.phases import DNS, MEANING, RUN, Phase
+from entrypoint.render import render
+from entrypoint.report.merge import Bar, Timeline
+from entrypoint.report.words import longest, notes, span, totals, who_was_last
+from entrypoint.values import dataclass
+
+_CUT = 12.0  # per cent of the width for the time in which all nodes ran, where it would hide all the rest
+_TICKS = 6
+_SPANS = 40  # rows of peers and ranks that the page has for one node
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Seconds to per cent of the width. The time from `cut` to `on` is drawn shorter than it was; both 0 for none."""
+
+    whole: float
+    cut: float = 0.0
+    on: float = 0.0
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Axis:
+        """A job of hours has a boot of seconds, which nobody would see beside it."""
+        whole = max(timeline.seconds, 1e-6)
+        runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == RUN]
+        if runs:
+            cut, on = max(each.start for each in runs), min(each.end for each in runs)
+            if on - cut > whole / 2:
+                return cls(whole, cut, on)
+        return cls(whole)
+
+    def __call__(self, seconds: float) -> float:
+        seconds = min(max(seconds, 0.0), self.whole)
+        if not self.on:
+            return 100 * seconds / self.whole
+        scale = (100 - _CUT) / max(self.whole - (self.on - self.cut), 1e-6)
+        inside = min(max(seconds - self.cut, 0.0), self.on - self.cut)
+        return (seconds - inside) * scale + _CUT * inside / (self.on - self.cut)
+
+    def ticks(self) -> list[dict[str, Any]]:
+        """Round times, none of them within the cut."""
+        shown = self.whole - (self.on - self.cut)
+        step = next(
+            size * 10.0**power for power in range(-3, 9) for size in (1, 2, 5) if shown / (size * 10.0**power) <= _TICKS
+        )
+        times = [number * step for number in range(int((self.cut if self.on else self.whole) / step) + 1)]
+        if self.on:
+            times += [self.on + number * step for number in range(1, int((self.whole - self.on) / step) + 1)]
+        return [{"left": f"{self(each):.3f}", "words": _tick(each, self)} for each in times if self(each) <= 94]
+
+
+def _tick(seconds: float, axis: Axis) -> str:
+    after = axis.on and seconds > axis.on
+    return f"+{seconds - axis.on:g} s" if after else f"{seconds:g} s"
+
+
+def page(timeline: Timeline, outcome: str) -> str:
+    """The page's text. `outcome`: how the job ended, in words; "" where that is not known."""
+    axis = Axis.of(timeline)
+    used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
+    cut = f"The {span(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the dashed lines."
+    context = {
+        "job": timeline.job,
+        "seconds": span(timeline.seconds),
+        "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
+        "legend": [
+            {"name": name, "kind": _kind(name), "words": words} for name, words in _MEANING.items() if name in used
+        ],
+        "ticks": axis.ticks(),
+        "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if axis.on else [],
+        "sentences": [words for words in (who_was_last(timeline), longest(timeline)) if words],
+        "notes": [*([cut] if axis.on else []), *notes(timeline)],
+        "outcome": outcome,
+    }
+    return render("report/timeline.html.j2", context)
+
+
+_MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
+
+
+def _kind(name: str) -> str:
+    return name.lower().replace(" ", "-")
+
+
+def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
+    took = totals(bar)
+    rows: dict[str, list[Phase]] = {}
+    for each in bar.spans:
+        rows.setdefault(each.about, []).append(each)
+    # The slowest peers and ranks first: a node may have a thousand.
+    waits = {about: sum(each.seconds for each in spans if each.name != RUN) for about, spans in rows.items()}
+    slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
+    return {
+        "host": bar.host,
+        "last": timeline.last is not None and timeline.last.rank == bar.rank,
+        "note": bar.note,
+        "seconds": span(bar.seconds) if bar.phases else "no part",
+        "parts": _parts(bar.phases, axis),
+        "table": [{"name": name, "kind": _kind(name), "seconds": span(seconds)} for name, seconds in took.items()],
+        "rows": [
+            {"about": about, "parts": _parts(rows[about], axis), "words": span(waits[about])} for about in slowest
+        ],
+        "more": len(rows) - len(slowest),
+    }
+
+
+def _parts(phases: tuple[Phase, ...] | list[Phase], axis: Axis) -> list[dict[str, str]]:
+    return [
+        {
+            "kind": _kind(each.name),
+            "left": f"{axis(each.start):.3f}",
+            "width": f"{axis(each.end) - axis(each.start):.3f}",
+            "title": f"{each.name}: {span(each.seconds)}, from {span(each.start)}",
+        }
+        for each in phases
+        if each.seconds >= 0.0005
+    ]

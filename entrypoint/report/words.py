@@ -1,0 +1,100 @@
+"""A timeline in words: who was last and why, and a table of nodes and phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from entrypoint.phases import DNS, MEANING, ROLL_CALL, RUN
+from entrypoint.report.merge import LOGIN, Bar, Timeline
+
+_BEFORE = tuple(MEANING)[: tuple(MEANING).index(ROLL_CALL)]
+
+
+def span(seconds: float) -> str:
+    """A time for people, such as 12 ms, 3.45 s, 1 min 05 s or 17 h 02 min."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.995:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def totals(bar: Bar) -> dict[str, float]:
+    """Seconds of each of the node's own phases; one that came more than once is summed."""
+    found: dict[str, float] = {}
+    for phase in bar.phases:
+        found[phase.name] = found.get(phase.name, 0.0) + phase.seconds
+    return {name: found[name] for name in MEANING if name in found}
+
+
+def who_was_last(timeline: Timeline) -> str:
+    """A sentence that names the node that came last, how much later than the others, and what took it so long."""
+    last = timeline.last
+    if last is None or last.came is None:
+        return ""
+    others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
+    words = f"{last.host} was last: it was there at {span(last.came)}, {span(last.came - max(others))} after the others"
+    if not last.phases:
+        return f"{words}."
+    listened = [phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == ROLL_CALL]
+    if last.came - max(listened, default=0.0) > LOGIN:
+        dns = sum(
+            each.seconds for each in timeline.bars[timeline.me].spans if (each.name, each.about) == (DNS, last.host)
+        )
+        of_it = f", {span(dns)} of that for DNS" if dns >= 0.0005 else ""
+        return f"{words}; worker-0 reached it {span(last.came - max(listened))} after its sshd listened{of_it}."
+    begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
+    late, took = last.phases[0].start - begun, totals(last)
+    name = max((each for each in took if each in _BEFORE), key=lambda each: took[each], default="")
+    if name and took[name] > late:
+        return f"{words}; its longest phase until then was {name}, {span(took[name])}."
+    return f"{words}; its container or entrypoint started {span(late)} after the first."
+
+
+def longest(timeline: Timeline) -> str:
+    """Where most of the time before the run went, on the node that needed the most for one phase."""
+    each = [(seconds, name, bar.host) for bar in timeline.bars for name, seconds in totals(bar).items() if name != RUN]
+    if not each:
+        return ""
+    seconds, name, host = max(each)
+    return f"The longest phase beside the run: {name} on {host}, {span(seconds)} ({MEANING[name]})."
+
+
+def table(timeline: Timeline, outcome: str) -> str:
+    """All nodes with the seconds of each phase that any node had, and what is missing. `outcome`: how the job ended."""
+    taken = [totals(bar) for bar in timeline.bars]
+    names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
+    heads = ["seconds", "begun", *names, "sum"]
+    rows = [heads]
+    for bar, took in zip(timeline.bars, taken, strict=True):
+        seconds = [f"{took[name]:.3f}" if name in took else "-" for name in names]
+        begun, whole = (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
+        rows.append([bar.host, begun, *seconds, whole])
+    lines = [
+        f"job {timeline.job}, {span(timeline.seconds)}{f', {outcome}' if outcome else ''}",
+        "",
+    ]
+    lines += _columns(rows)
+    lines += ["", *(words for words in (who_was_last(timeline), longest(timeline), *notes(timeline)) if words)]
+    return "\n".join(lines) + "\n"
+
+
+def notes(timeline: Timeline) -> list[str]:
+    """What the reader must know of single nodes: whose part is missing, whose place is not exact."""
+    missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
+    vague = max(timeline.bars, key=lambda bar: bar.error)
+    if vague.error >= 0.0005:
+        missing.append(f"Each node's place is exact to {span(vague.error)} ({vague.host}) or better.")
+    return missing
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(
+            zip(row, widths, strict=True)
+        )).rstrip()
+        for row in rows
+    ]  # fmt: skip
