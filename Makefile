@@ -40,6 +40,14 @@ test-engines:  ## every engine in real containers, TensorFlow's and MindSpore's 
 test-launchers:  ## every launcher of tests/rows.py in real containers: trains, a process fails, SIGTERM; then the real ones on this machine
 	@scripts/test-launchers
 
+.PHONY: test-see
+test-see:  ## what people look at, and what it shows: pages in a real browser, who was last, tables, status (marker `see`)
+	@scripts/test-see
+
+.PHONY: screenshots
+screenshots:  ## the pictures of our pages in docs/, by a real browser
+	@scripts/test-see --screenshots docs/images
+
 .PHONY: test-arm64
 test-arm64:  ## the Ascend image for arm64, built and booted in two containers, emulated (some minutes)
 	@scripts/build-image ascend arm64 && scripts/test tests/arm64 --durations=0

@@ -31,11 +31,11 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, say: Speaker) -> int:
     """Make what was asked for; a table on stdout where nothing was. Returns 0."""
-    from entrypoint.host import timeline
+    from entrypoint.host.result import timeline_of
     from entrypoint.report import merge, words
 
     folder = args.run_dir.rstrip("/") or "/"
-    file = folder if folder.endswith(".json") else timeline.path(folder)
+    file = folder if folder.endswith(".json") else timeline_of(folder)
     try:
         text = inputs.text(file)
     except NoInputError as error:

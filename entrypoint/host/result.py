@@ -43,6 +43,11 @@ def line(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> s
         end, keep = "...", min(keep, _LIMIT) - 1 - max(0, len(text) - 2 * _LIMIT) // 12
 
 
+def timeline_of(run_dir: str) -> str:
+    """The file that the node with this run directory writes its timeline into (timeline.py)."""
+    return f"{run_dir}-timeline.json"
+
+
 class Result:
     """This node's result, written once it is known. If that fails, a message says so, and nothing else changes."""
 
@@ -58,8 +63,9 @@ class Result:
         """
         self._node, self._job = topology.this.host, topology.job
         file = f"{topology.run_dir}-result.json"
-        with contextlib.suppress(OSError):
-            os.unlink(file)
+        for old in (file, timeline_of(topology.run_dir)):
+            with contextlib.suppress(OSError):
+                os.unlink(old)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(file).st_uid) != os.geteuid():
                 seen = f"{file} is owned by {owner}, we are {os.geteuid()}"

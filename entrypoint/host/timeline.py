@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from entrypoint import __version__
 from entrypoint.host import proc
+from entrypoint.host.result import timeline_of
 from entrypoint.job.record import Record
 from entrypoint.model import Plan
 from entrypoint.phases import CONTAINER, FACTS, HOOKS, Phase
@@ -40,11 +41,6 @@ def _started(pid: int | str, unknown: float) -> float:
     return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
 
-def path(run_dir: str) -> str:
-    """The file for the node that has this run directory."""
-    return f"{run_dir}-timeline.json"
-
-
 def save(draft: Plan, record: Record) -> None:
     """Write what was recorded. Where that fails nothing is said: the result, which goes to the same place, says it."""
     import json
@@ -69,4 +65,4 @@ def save(draft: Plan, record: Record) -> None:
         }
     )
     with contextlib.suppress(OSError):
-        put(Path(path(topology.run_dir)), f"{text}\n".encode(), 0o644)
+        put(Path(timeline_of(topology.run_dir)), f"{text}\n".encode(), 0o644)

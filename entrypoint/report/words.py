@@ -36,20 +36,21 @@ def who_was_last(timeline: Timeline) -> str:
         return ""
     others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
     words = f"{last.host} was last: it was there at {span(last.came)}, {span(last.came - max(others))} after the others"
-    if not last.phases:
+    others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
+    if not last.phases or not others_took:
         return f"{words}."
     listened = [phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == ROLL_CALL]
     if last.came - max(listened, default=0.0) > LOGIN:
-        dns = sum(
-            each.seconds for each in timeline.bars[timeline.me].spans if (each.name, each.about) == (DNS, last.host)
-        )
+        calls = timeline.bars[timeline.me].spans
+        dns = sum(each.seconds for each in calls if (each.name, each.about) == (DNS, last.host))
         of_it = f", {span(dns)} of that for DNS" if dns >= 0.0005 else ""
         return f"{words}; worker-0 reached it {span(last.came - max(listened))} after its sshd listened{of_it}."
     begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
     late, took = last.phases[0].start - begun, totals(last)
-    name = max((each for each in took if each in _BEFORE), key=lambda each: took[each], default="")
-    if name and took[name] > late:
-        return f"{words}; its longest phase until then was {name}, {span(took[name])}."
+    more = {name: took[name] - min(each.get(name, 0.0) for each in others_took) for name in _BEFORE if name in took}
+    name = max(more, key=lambda each: more[each], default="")
+    if name and more[name] > late:
+        return f"{words}; {name} took {span(took[name])} there, {span(more[name])} more than on the fastest."
     return f"{words}; its container or entrypoint started {span(late)} after the first."
 
 

@@ -59,7 +59,9 @@ def test_two_containers_train_as_one_process_would(compose: Compose, example: st
     for each in containers.values():
         left = re.findall(r" (/tmp/.*)", docker("diff", each))
         # The compiler's cache is the program's own doing: an optimizer imports it.
-        assert {path for path in left if "/torchinductor_" not in path} == {"/tmp/entrypoint-1000-36666-result.json"}
+        assert {path for path in left if "/torchinductor_" not in path} == {
+            f"/tmp/entrypoint-1000-36666-{what}.json" for what in ("result", "timeline")
+        }
 
 
 @pytest.mark.parametrize(

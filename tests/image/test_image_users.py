@@ -85,7 +85,7 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
         assert int(logs(box).split("\n")[0]) > 3  # the control: there were some
         # The job's result lies beside the run directory, for whoever wants to know it later.
         left = {line for line in docker("diff", box).split("\n") if line}
-        assert left <= {"C /tmp", "A /tmp/entrypoint-1000-36666-result.json"}
+        assert left <= {"C /tmp", *(f"A /tmp/entrypoint-1000-36666-{what}.json" for what in ("result", "timeline"))}
     done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
     assert done.status == 73
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err

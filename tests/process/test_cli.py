@@ -223,7 +223,7 @@ def test_no_secret(rank: str, cwd: Path) -> None:
         " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY"
     )
     assert len(done.stderr.splitlines()) == 1
-    assert tree(cwd.parent) == ["cwd", "run-result.json"]
+    assert tree(cwd.parent) == ["cwd", "run-result.json", "run-timeline.json"]
 
 
 def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> None:

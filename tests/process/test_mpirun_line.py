@@ -213,7 +213,8 @@ def test_my_home(bench: Bench) -> None:
     process = bench.popen(["bash", script, "prog"], {"MY_HOME": str(home), "FAKE_EXIT": "3"})
     assert process.wait(30) == 3, bench.err
     assert bench.record()["argv"][:4] == ["-np", "1", "-hostfile", f"{home}/.entrypoint/hostfile"]
-    assert [path.name for path in home.iterdir()] == [".entrypoint-result.json"], "only how the job ended is left"
+    left = sorted(path.name for path in home.iterdir())
+    assert left == [".entrypoint-result.json", ".entrypoint-timeline.json"], "only how the job ended is left"
 
 
 def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:

@@ -22,6 +22,8 @@ FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
 HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
+PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
+PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
 HELLO |= {"heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
@@ -51,6 +53,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("hurry", {}),
         ("signal", {"name": "SIGUSR1"}),
         ("busy", {}),
+        ("phases", PHASES),
     ],
 )
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
@@ -98,6 +101,11 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("facts", {**FACTS, "clock": float("nan")}, "facts, clock: not a number"),
         ("pong", {"idle": float("inf")}, "pong, idle: not a number"),
         ("pong", {"idle": 10**400}, "pong, idle: not a number"),
+        ("phases", {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]}, "phases, phases: none of container start, facts"),
+        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases, phases: not a number"),
+        ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases, phases: no name, start, end and text"),
+        ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases, phases: not a list of at most 4096"),
+        ("phases", {**PHASES, "told": None}, "phases, told: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
     ],

@@ -1,0 +1,90 @@
+"""Where a boot's time went, by real nodes: who was last, and that no time is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from entrypoint.report.merge import Timeline, parse
+from tests.cluster import Cluster, until
+
+LATE = 15.0
+
+
+def reported(job: Cluster, rank: int = 0) -> Timeline:
+    file = f"{job.run_dir(rank)}-timeline.json"
+    with open(file, encoding="utf-8") as text:
+        return parse(text.read(), file)
+
+
+def report(job: Cluster, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "entrypoint", "report", str(job.run_dir(0)), *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.see
+def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(3, slots=1)
+    begun = time.monotonic()
+    for rank in (0, 1):
+        job.start(rank, "echo", "up")
+    until(lambda: time.monotonic() - begun >= LATE, LATE + 5, "the late one's time")
+    late = time.monotonic() - begun
+    job.start(2, "echo", "up")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+
+    made = reported(job)
+    assert made.last is not None
+    assert made.last.host == "node-2"
+    text = report(job)
+    print(text)
+    assert re.search(r"^node-2 was last: .* started 1[45]\.\d\d s after the first\.$", text, re.MULTILINE), text
+    assert made.last.phases[0].start == pytest.approx(late, abs=0.3), "its place, by another clock than this"
+    for bar in made.bars:
+        wall = job.ended_at[bar.rank] - begun - (late if bar.rank == 2 else 0.0)
+        added = sum(each.seconds for each in bar.phases)
+        assert added == pytest.approx(bar.seconds)
+        # A node's clock begins before its Python, in steps of 10 ms, and ends when it leaves.
+        assert added == pytest.approx(wall, rel=0.02, abs=0.25 if bar.rank else 0.0), (bar.host, wall, text)
+    assert max(bar.error for bar in made.bars) < 0.2
+
+
+def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2, slots=1)
+    job.start_all("sh", "-c", "sleep 0.5; echo up; sleep 0.5")
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    made = reported(job)
+    expected = {"facts", "keys", "sshd", "roll call", "files", "launch", "first output", "run", "release"}
+    for bar in made.bars:
+        assert expected <= {each.name for each in bar.phases}, bar
+        (waited,) = (each for each in bar.spans if each.name == "first output")
+        assert waited.about == f"rank {bar.rank}"
+        assert 0.4 < waited.seconds < 3
+    assert {(each.name, each.about) for each in made.bars[0].spans} >= {("DNS", "node-1"), ("roll call", "node-1")}
+    # A worker's own file has its own part alone.
+    assert [bool(bar.phases) for bar in reported(job, rank=1).bars] == [False, True]
+
+    report(job, "--html", str(job.folder / "page.html"), "--trace", str(job.folder / "trace.json"))
+    assert (job.folder / "page.html").read_text().count('<section class="node') == 2
+    assert json.loads((job.folder / "trace.json").read_text())["otherData"] == {"job": "job"}
+
+
+def test_a_node_that_is_killed_leaves_its_part_out(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2, slots=1)
+    job.start_all("sh", "-c", "echo up; sleep 60", env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    until(lambda: job.out(0).count("up") == 2, 30, "the ranks")
+    job.signal(1, 9)
+    assert job.ends()[0] == 75, job.both()
+    made = reported(job)
+    assert [bool(bar.phases) for bar in made.bars] == [True, False]
+    assert "node-1: its part is missing, since it was lost, cut off or killed: " in report(job)

@@ -1,0 +1,71 @@
+"""The pages that the toolkit makes: a row each, tried in a real browser by tests/process/test_pages.py.
+
+`python -m tests.pages FOLDER` makes their screenshots: make screenshots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import made_up
+
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400)]
+
+
+@dataclass(frozen=True)
+class Page:
+    """`html` makes the text of a made-up result; there are to be `count` elements that `bars` selects."""
+
+    name: str
+    html: Callable[[], str]
+    bars: str
+    count: int
+
+
+PAGES = (
+    Page("timeline", made_up.timeline_page, "main > .node > .bar", 4),
+)  # fmt: skip
+
+
+def missing() -> str:
+    """Why no browser can be driven here; "" where one can."""
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        return "playwright is not installed: make test-see"
+    return "" if shutil.which("chromium") else "there is no chromium here: make test-see"
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """A real Chromium without a window: the system's own, none is downloaded."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def main(folder: Path) -> None:
+    """Write NAME-light.png and NAME-dark.png of every page, and NAME-narrow.png, as a telephone shows it."""
+    with browser() as chromium, tempfile.TemporaryDirectory() as made:
+        for page in PAGES:
+            file = Path(made) / f"{page.name}.html"
+            file.write_text(page.html())
+            for name, scheme, width in (("light", "light", 1000), ("dark", "dark", 1000), ("narrow", "light", 400)):
+                tab = chromium.new_page(viewport={"width": width, "height": 300}, color_scheme=scheme)
+                tab.goto(file.as_uri())
+                tab.screenshot(path=folder / f"{page.name}-{name}.png", full_page=True)
+                print(folder / f"{page.name}-{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,107 @@
+"""Every page of tests/pages.py in a real Chromium: it needs no network and no script, and everybody can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pages import LOOKS, PAGES, Page, browser, missing
+
+pytestmark = [pytest.mark.see, pytest.mark.skipif(bool(missing()), reason=missing())]
+
+# Of every element with text of its own: the contrast with what is behind it (WCAG 2.2, 1.4.3) and its size. And what
+# of the page cannot be seen without moving it sideways.
+LOOK = """() => {
+  const channel = part => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const numbers = colour => (colour.match(/[\\d.]+/g) || []).map(Number);
+  const light = rgb => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const behind = element => {
+    for (let each = element; each; each = each.parentElement) {
+      const rgb = numbers(getComputedStyle(each).backgroundColor);
+      if (rgb.length == 3 || rgb[3] == 1) return rgb;
+    }
+    return matchMedia("(prefers-color-scheme: dark)").matches ? [18, 18, 18] : [255, 255, 255];
+  };
+  const unreadable = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const words = [...element.childNodes].filter(node => node.nodeType == 3).map(node => node.data.trim()).join("");
+    if (!words || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element), own = element.ownerSVGElement ? style.fill : style.color;
+    const [a, b] = [light(numbers(own)), light(behind(element))].sort((one, two) => two - one);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < 4.5 || parseFloat(style.fontSize) < 11)
+      unreadable.push(`${words.slice(0, 40)}: contrast ${contrast.toFixed(1)}, ${style.fontSize}`);
+  }
+  return {unreadable, wide: document.documentElement.scrollWidth - innerWidth};
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+class Tab:
+    """A page as it is shown, and what it asked for and complained about meanwhile."""
+
+    def __init__(self, chromium: Any, file: Path, scheme: str = "light", width: int = 1000) -> None:
+        self.asked: list[str] = []
+        self.wrong: list[str] = []
+        self.tab = chromium.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.tab.on("console", lambda said: self.wrong.append(said.text))
+        self.tab.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.tab.goto(file.as_uri(), wait_until="load")
+
+    def count(self, selector: str) -> int:
+        """Elements that this selects, and that have a size."""
+        shown = "all => all.filter(each => each.getBoundingClientRect().width > 1).length"
+        found: int = self.tab.eval_on_selector_all(selector, shown)
+        return found
+
+    def look(self) -> tuple[list[str], int]:
+        """What cannot be read, with every detail unfolded, and pixels that are too wide."""
+        self.tab.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+        seen = self.tab.evaluate(LOOK)
+        return seen["unreadable"], seen["wide"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_its_bars_and_needs_nothing(page: Page, chromium: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page.html())
+    shown = Tab(chromium, file)
+    assert shown.count(page.bars) == page.count
+    assert (shown.asked, shown.wrong) == ([file.as_uri()], [])
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_can_be_read(page: Page, scheme: str, width: int, chromium: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page.html())
+    unreadable, wide = Tab(chromium, file, scheme, width).look()
+    assert (unreadable, max(wide, 0)) == ([], 0)
+    if scheme == "dark":
+        colour = Tab(chromium, file, scheme).tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
+
+
+def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path) -> None:
+    """The control: a page that asks for another file, has an error, is too wide, too pale and too small."""
+    file = tmp_path / "page.html"
+    file.write_text(
+        "<img src='gone.png'><script>nowhere()</script><p style='color:#999;width:600px'>pale</p>"
+        "<p style='font-size:8px'>small</p><b class='bar'></b>"
+    )
+    shown = Tab(chromium, file, width=400)
+    assert [url.rpartition("/")[2] for url in shown.asked] == ["page.html", "gone.png"]
+    assert any("nowhere" in words for words in shown.wrong)
+    unreadable, wide = shown.look()
+    assert [words.partition(":")[0] for words in unreadable] == ["pale", "small"]
+    assert wide > 100
+    assert shown.count(".bar") == 0

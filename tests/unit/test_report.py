@@ -1,0 +1,182 @@
+"""What `entrypoint report` makes of what the nodes recorded: one axis, who was last, what is missing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from entrypoint.errors import NoInputError
+from entrypoint.report.merge import Shift, merge, parse
+from entrypoint.report.page import Axis, page
+from entrypoint.report.trace import trace
+from entrypoint.report.words import span, table, who_was_last
+from tests.made_up import recorded, timeline
+
+THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
+
+
+def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float]:
+    """What worker-0 notes, where its clock is so far ahead, at the end so much more, and a message takes `way`."""
+    return {
+        "answered": 10.0 + by + way,
+        "started": 11.0 + by - way,
+        "released": 90.0 + by + later - way,
+        "told": 91.0 + by + later + way,
+    }
+
+
+@pytest.mark.parametrize("by", [0.0, 1e6, -1e6])
+def test_clocks_that_begin_anywhere_meet_on_one_axis(by: float) -> None:
+    shift = Shift.between(THEIRS, shifted(by))
+    assert shift is not None
+    assert (shift(10.0), shift(50.0), shift.error) == pytest.approx((10.0 + by, 50.0 + by, 0.25))
+
+
+def test_the_tighter_limits_count() -> None:
+    mine = shifted(100.0) | {"answered": 110.002, "released": 189.998}
+    shift = Shift.between(THEIRS, mine)
+    assert shift is not None
+    assert (shift(10.0), shift.error) == pytest.approx((110.0, 0.002))
+
+
+def test_clocks_that_drift_apart_over_days() -> None:
+    shift = Shift.between(THEIRS, shifted(100.0, later=4.0))
+    assert shift is not None
+    assert (shift(10.0), shift(91.0), shift(50.5)) == pytest.approx((110.0, 195.0, 152.5))
+    assert shift.error == pytest.approx(0.25)
+
+
+def test_a_node_that_heard_nothing_has_no_place() -> None:
+    assert Shift.between(dict.fromkeys(THEIRS, 0.0), shifted(1.0)) is None
+    given = recorded()
+    given["peers"]["1"]["part"] |= dict.fromkeys(THEIRS, 0.0)
+    assert "its clock cannot be compared" in merge(given).bars[1].note
+
+
+def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
+    made = timeline(late=15.0)
+    assert made.last is not None
+    assert made.last.host == "worker-3"
+    assert who_was_last(made).endswith("its container or entrypoint started 15.00 s after the first.")
+    for bar in made.bars:
+        assert sum(each.seconds for each in bar.phases) == pytest.approx(bar.seconds)
+    assert [round(bar.phases[0].start, 2) for bar in made.bars] == [0.0, 0.1, 0.2, 15.0]
+
+
+def test_a_late_leader_is_the_last_though_the_others_answer_after_it() -> None:
+    given = recorded(late=0.5)
+    for peer in given["peers"].values():  # all began nine seconds before it
+        peer["part"]["phases"][0] = ("facts", peer["part"]["phases"][0][1] - 9, *peer["part"]["phases"][0][2:])
+        peer["part"]["phases"][1:4] = [
+            (name, start - 9 * (name != "roll call"), end - 9 * (name != "roll call"), "")
+            for name, start, end, _ in peer["part"]["phases"][1:4]
+        ]
+        peer["part"]["phases"][3] = ("roll call", peer["part"]["phases"][3][1] - 9, *peer["part"]["phases"][3][2:])
+    made = merge(given)
+    assert made.last is not None
+    assert made.last.host == "worker-0"
+
+
+def test_a_node_that_worker_0_found_late_is_the_last() -> None:
+    given = recorded(late=0.5)
+    given["peers"]["1"]["answered"] += 7.0
+    given["phases"] = [
+        (name, start, end + 7.0 * (name == "DNS" and about == "worker-1"), about)
+        for name, start, end, about in given["phases"]
+    ]
+    words = who_was_last(merge(given))
+    assert words.startswith("worker-1 was last"), words
+    assert words.endswith("after its sshd listened, 7.01 s of that for DNS."), words
+
+
+def test_who_is_missing_is_named() -> None:
+    given = recorded(lost=(2,))
+    del given["peers"]["1"]
+    made = merge(given)
+    assert [bool(bar.phases) for bar in made.bars] == [True, False, False, True]
+    text = table(made, "ended with 75: worker-2 is lost")
+    assert text.startswith("job resnet-50, 58.85 s, ended with 75: worker-2 is lost\n")
+    assert "worker-1: it never answered: not reached.\n" in text
+    assert "worker-2: its part is missing, since it was lost, cut off or killed: its session ended.\n" in text
+    assert re.search(r"(?m)^worker-2 +-", text)
+    assert "worker-3: " not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [({"alone": True}, "each has a file of its own"), ({"me": 1}, "worker-0's has all nodes")],
+)
+def test_a_node_s_own_file_says_that_it_is(change: dict[str, Any], note: str) -> None:
+    made = merge({**recorded(nodes=2), "peers": {}, **change})
+    assert [note in bar.note for bar in made.bars] == [bool(change.get("me")), not change.get("me")]
+    assert made.last is None
+    assert "was last" not in table(made, "")
+
+
+def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> None:
+    made = json.loads(trace(timeline()))
+    names = {each["pid"]: each["args"]["name"] for each in made["traceEvents"] if each["name"] == "process_name"}
+    assert names == {rank: f"worker-{rank}" for rank in range(4)}
+    events = [each for each in made["traceEvents"] if each["ph"] == "X"]
+    assert all(isinstance(each["ts"], int) and each["ts"] >= 0 and each["dur"] >= 0 for each in events)
+    (run,) = (each for each in events if (each["name"], each["pid"], each["tid"]) == ("run", 0, 0))
+    assert run["dur"] == 40_000_000
+    threads = {
+        (each["pid"], each["tid"]): each["args"]["name"]
+        for each in made["traceEvents"]
+        if each["name"] == "thread_name"
+    }
+    assert threads[0, 0] == "node"
+    assert "rank 3" in threads.values()
+
+
+def test_the_page_quotes_what_it_is_given() -> None:
+    given = recorded()
+    given["hosts"][1], given["job"] = "<script>alert(1)</script>", 'a"&<b>'
+    text = page(merge(given), "ended with 1: <img src=x>")
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "a&quot;&amp;&lt;b&gt;" in text
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert text.count('<section class="node') == 4
+
+
+def test_a_run_of_hours_does_not_hide_the_boot() -> None:
+    short, hours = Axis.of(timeline(run=5.0)), Axis.of(timeline(run=36_000.0))
+    assert (short.cut, short.on) == (0.0, 0.0)
+    assert hours(hours.cut) > 50, "seconds of the boot have half of the width"
+    assert hours(hours.on) - hours(hours.cut) == pytest.approx(12.0)
+    assert hours(hours.whole) == pytest.approx(100.0)
+    assert "The 10 h 00 min in which all nodes ran are drawn shorter" in page(timeline(run=36_000.0), "")
+    assert "drawn shorter" not in page(timeline(run=5.0), "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0004, "0 ms"), (0.9994, "999 ms"), (0.9996, "1.00 s"), (59.99, "59.99 s"), (65.2, "1 min 05 s"),
+     (3725, "1 h 02 min")],
+)  # fmt: skip
+def test_times_for_people(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"version": 1}', "[" * 100_000),
+        '{"version": 1, "me": 7, "hosts": [], "peers": {}}',
+        '{"version": 1, "me": 0, "hosts": ["a"], "peers": [], "phases": [1]}',
+    ],
+)
+def test_what_is_no_timeline_is_refused(text: str) -> None:
+    with pytest.raises(NoInputError, match="x is no timeline"):
+        parse(text, "x")
+
+
+def test_a_timeline_of_another_version_is_refused() -> None:
+    with pytest.raises(NoInputError, match="its form is 2, this toolkit knows 1"):
+        parse(json.dumps({**recorded(), "version": 2}), "x")
+    assert parse(json.dumps(recorded()), "x").job == "resnet-50"
