@@ -58,7 +58,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         say(f"warning: {words}")
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
-    hooked = time.monotonic()
+    hooked, asked = time.monotonic(), draft.topology  # another run directory may be taken; the timeline stays with this
     not_ready = failed or _not_ready(spec, facts, draft, say)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -74,7 +74,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     gc.enable()
     signals.hold()
     attempt, boots = 1, [(spec, draft)]
-    record = Record(draft.topology, timeline.before(begun, hooked), hooked)
+    record = Record(asked, timeline.before(begun, hooked), hooked)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.plan import netcheck
 
@@ -82,7 +82,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     while True:
         for each, plan in boots:
             outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say, record))
-            timeline.save(plan, record)
+            timeline.save(record, draft.mode != "coordinated")
             if outcome.status or signals.stopped:
                 break
         if not outcome.again and (outcome.status or plan is draft):

@@ -11,7 +11,6 @@ from entrypoint import __version__
 from entrypoint.host import proc
 from entrypoint.host.result import timeline_of
 from entrypoint.job.record import Record
-from entrypoint.model import Plan
 from entrypoint.phases import CONTAINER, FACTS, HOOKS, Phase
 
 _FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
@@ -41,14 +40,17 @@ def _started(pid: int | str, unknown: float) -> float:
     return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
 
-def save(draft: Plan, record: Record) -> None:
-    """Write what was recorded. Where that fails nothing is said: the result, which goes to the same place, says it."""
+def save(record: Record, alone: bool) -> None:
+    """Write what was recorded; `alone`: the nodes hold no roll call.
+
+    Where that fails nothing is said: the result, which goes to the same place, says it.
+    """
     import json
     from pathlib import Path
 
     from entrypoint.host.files import put
 
-    topology, now = draft.topology, time.monotonic()
+    topology, now = record.topology, time.monotonic()
     peers = {
         node: {**vars(peer), "part": vars(peer.part) if peer.part else None} for node, peer in record.peers.items()
     }
@@ -59,7 +61,7 @@ def save(draft: Plan, record: Record) -> None:
             "job": topology.job,
             "hosts": [node.host for node in topology.nodes],
             "me": topology.me,
-            "alone": draft.mode != "coordinated",
+            "alone": alone,
             "phases": record.rows(now),
             "peers": peers,
         }

@@ -45,6 +45,7 @@ class Record:
 
     def __init__(self, topology: Topology, before: Iterable[Phase], now: float) -> None:
         """`before`: the phases until now, the time from which this node looks at its machine."""
+        self.topology = topology
         self._me, self._hosts = topology.me, tuple(node.host for node in topology.nodes)
         self._before, self._begun = tuple(before), now
         self._attempts = 0

@@ -13,7 +13,7 @@ COST = """
 import sys, time
 from entrypoint.host import files, proc, result
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Device, Node, Plan, Topology, Launch, Members
+from entrypoint.model import Device, Node, Topology
 from entrypoint.session import codec
 import json, pathlib
 begun = time.process_time()
@@ -30,7 +30,7 @@ for rank in range(64):
     for what in ("start", "output", "end"):
         record.rank(what, f"rank {{rank}}", time.monotonic())
 size = len(codec.pack(record.told(time.monotonic())))
-timeline.save(Plan(topology, "plain", Launch(), (), (), "coordinated", Members(())), record)
+timeline.save(record, False)
 print((time.process_time() - begun) * 1000, size)
 """
 
