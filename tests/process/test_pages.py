@@ -18,7 +18,17 @@ LOOK = """() => {
   const channel = part => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   const numbers = colour => (colour.match(/[\\d.]+/g) || []).map(Number);
   const light = rgb => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const covers = (shape, text) => {
+    const [a, b] = [shape.getBoundingClientRect(), text.getBoundingClientRect()];
+    const [x, y] = [b.x + b.width / 2, b.y + b.height / 2];
+    return a.left <= x && x <= a.right && a.top <= y && y <= a.bottom;
+  };
+  const shape = text => [...(text.ownerSVGElement?.querySelectorAll("rect") || [])].filter(
+    each => each.compareDocumentPosition(text) & 4 && getComputedStyle(each).fill != "none" && covers(each, text)
+  ).pop();
   const behind = element => {
+    const drawn = shape(element);
+    if (drawn) return numbers(getComputedStyle(drawn).fill);
     for (let each = element; each; each = each.parentElement) {
       const rgb = numbers(getComputedStyle(each).backgroundColor);
       if (rgb.length == 3 || rgb[3] == 1) return rgb;
@@ -97,11 +107,13 @@ def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path) -> Non
     file.write_text(
         "<img src='gone.png'><script>nowhere()</script><p style='color:#999;width:600px'>pale</p>"
         "<p style='font-size:8px'>small</p><b class='bar'></b>"
+        "<svg><rect width='90' height='90' fill='#003'/><text y='50'>dark</text>"
+        "<text y='50' fill='#fff'>clear</text></svg>"
     )
     shown = Tab(chromium, file, width=400)
     assert [url.rpartition("/")[2] for url in shown.asked] == ["page.html", "gone.png"]
     assert any("nowhere" in words for words in shown.wrong)
     unreadable, wide = shown.look()
-    assert [words.partition(":")[0] for words in unreadable] == ["pale", "small"]
+    assert [words.partition(":")[0] for words in unreadable] == ["pale", "small", "dark"]
     assert wide > 100
     assert shown.count(".bar") == 0
