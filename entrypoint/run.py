@@ -249,7 +249,8 @@ class Loop:
                 answer(scrubbed(text, self._facts.env))
             case actions.Missing(host, state, peers):
                 if peers not in self._waiting:
-                    self._waiting[peers] = Waiting(self._say, self._spec.timeouts.peers, "peers" if peers else "")
+                    limit, what = self._spec.timeouts.peers, "peers" if peers else ""
+                    self._waiting[peers] = Waiting(self._say, limit, what, self._say.live)
                 self._waiting[peers].update(host, state)
             case actions.OpenDoor():
                 self._background(self._open_door())

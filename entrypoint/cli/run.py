@@ -49,6 +49,7 @@ def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec
 
             spec, facts = inputs.spec(args, say)[0], read()
             spec = of(spec) if of else spec
+            say.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
@@ -60,6 +61,7 @@ def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec
             from entrypoint.run import execute
 
             result.about(topology)
+            say.node = topology.this.label
             if len(topology.nodes) > 1:
                 say.name = topology.this.label
             if spec.prefix == "job":

@@ -8,7 +8,7 @@ import time
 from entrypoint.host.speaker import Say
 from entrypoint.job.analysis import named
 
-_SUMMARY, _NEWS = 10.0, 1.0  # seconds
+_SUMMARY, _NEWS, _LIVE = 10.0, 1.0, 1.0  # seconds
 _NAMED = 8  # missing peers named in one line; the last message names all
 
 
@@ -20,17 +20,28 @@ async def rest(seconds: float) -> None:
 class Waiting:
     """Says who is missing and why; with a count if `what` names them."""
 
-    def __init__(self, say: Say, limit: float, what: str) -> None:
-        self._say, self._limit, self._what = say, limit, what
+    def __init__(self, say: Say, limit: float, what: str, live: Say | None = None) -> None:
+        """`live` shows a text as a terminal's last line, in the place of summaries (speaker.py)."""
+        self._say, self._limit, self._what, self._live = say, limit, what, live
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
         self._closed = False
         self._news: asyncio.TimerHandle | None = None
-        self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
+        self._timer = asyncio.get_running_loop().call_later(_LIVE if live else _SUMMARY, self._summary)
 
     def _summary(self) -> None:
-        self._tell()
-        self._timer = asyncio.get_running_loop().call_later(_SUMMARY, self._summary)
+        if self._live:
+            self._live(self._now())
+        else:
+            self._tell()
+        self._timer = asyncio.get_running_loop().call_later(_LIVE if self._live else _SUMMARY, self._summary)
+
+    def _now(self) -> str:
+        """Such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`; "" for none."""
+        missing = {host: state for host, state in self._states.items() if state}
+        nodes = len(self._states) + 1
+        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._what else ""
+        return f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}" if missing else ""
 
     def _tell(self) -> None:
         """Such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
@@ -54,6 +65,8 @@ class Waiting:
 
     def close(self) -> None:
         self._closed = True
+        if self._live:
+            self._live("")
         self._timer.cancel()
         if self._news is not None:
             self._news.cancel()

@@ -25,6 +25,7 @@ Say = Callable[[str], None]  # what a Speaker is to those who only speak
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
+_CLEAR = b"\r\033[K"  # what takes the last line of a terminal away
 _LAST = 2.0  # seconds to write what is left at the end
 
 
@@ -65,7 +66,12 @@ class Speaker:
 
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
+        self.node = ""  # this node's name in a JSON line
         self._fd = fd
+        self._shape: Callable[[str, str, str], bytes] | None = None  # of a line, where another one was asked for
+        self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
+        self._colour = self._terminal and not os.environ.get("NO_COLOR")
+        self._status, self._drawn = "", ""  # the line that stays below all others, and what the terminal shows of it
         self._lines: deque[bytes] = deque()  # the first one is being written
         self._bytes = 0  # of them
         self._lost = 0  # lines that could not be written, or were dropped for later ones
@@ -91,6 +97,25 @@ class Speaker:
             if self._running() and not self._late:
                 self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
 
+    def shape(self, form: str, timestamps: bool) -> None:
+        """From now on, each line is a JSON object, or begins with the time, where that is asked for."""
+        if form == "json" or timestamps:
+            from entrypoint.host import lines  # most starts need none
+
+            self._shape = lines.message(form)
+
+    @property
+    def live(self) -> Callable[[str], None] | None:
+        """What shows a text as the last line of a terminal, until it shows another one or ""; None for a log."""
+        return self._show if self._terminal and self._shape is None else None
+
+    def _show(self, text: str) -> None:
+        with self._changed:
+            self._status = text
+            self._changed.notify_all()
+            if self._running() and not text:  # a program may write there next
+                self._changed.wait_for(lambda: not self._drawn, _PATIENCE)
+
     def follow(self, last_output: Path) -> None:
         """From now on, begin a new line if the last output of a program has not ended its line, as progress bars do."""
         with self._changed:
@@ -101,10 +126,15 @@ class Speaker:
     def flush(self) -> None:
         """Return when all is written, or after a time limit."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._lines, _LAST)
+            self._status = ""
+            self._changed.wait_for(lambda: not self._lines and not self._drawn, _LAST)
 
     def _line(self, text: str) -> bytes:
         prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
+        if self._shape is not None:
+            return self._shape(text, prefix, self.node)
+        if self._colour:
+            prefix = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m"
         return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
 
     def _running(self) -> bool:
@@ -124,17 +154,32 @@ class Speaker:
     def _write(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._lines)
-            self._write_first()
+                self._changed.wait_for(lambda: self._lines or self._status != self._drawn)
+            if self._lines:
+                self._write_first()
+            else:
+                self._draw()
+
+    def _draw(self) -> None:
+        """Show the live line as it is now; "" takes it away."""
+        with self._changed:
+            text = self._status
+        with contextlib.suppress(OSError, ValueError):
+            columns = os.get_terminal_size(self._fd).columns
+            write_all(self._fd, _CLEAR + text[: columns - 1].encode("utf-8", "backslashreplace"))
+        with self._changed:
+            self._drawn = text
+            self._changed.notify_all()
 
     def _write_first(self) -> None:
         with self._changed:
             line, lost, self._lost = self._lines[0], self._lost, 0
             cut = self._torn or self._cut()
+            clear, self._drawn = _CLEAR if self._drawn else b"", ""
         if lost:
             line = self._line(f"{count(lost, 'line')} could not be written here") + line
         try:
-            write_all(self._fd, b"\n" + line if cut else line)
+            write_all(self._fd, clear + (b"\n" + line if cut else line))
             lost, self._torn = 0, False
         except OSError:
             lost, self._torn = lost + 1, True

@@ -9,20 +9,27 @@ from entrypoint import supervised
 from entrypoint.launchers._place import place
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.render import render
-from entrypoint.spec import JobSpec
+from entrypoint.spec import JobSpec, logs
 
 _ENV_FILE = "rank.env"
 
 
 def launch(
-    spec: JobSpec, topology: Topology, members: Members, each: Mapping[str, str], number: str, *options: str
+    spec: JobSpec,
+    topology: Topology,
+    members: Members,
+    each: Mapping[str, str],
+    number: str,
+    *options: str,
+    tagged: bool = False,
 ) -> Launch:
     """What every node has. `each` names the variables that tell a rank its numbers, and what the daemon calls them.
 
-    `number` is a rank's number, for a shell; `options` are more for its supervisor.
+    `number` is a rank's number, for a shell; `options` are more for its supervisor; `tagged` as in Launch.
     """
     return Launch(
-        files=(_rank_script(spec, topology, each, number, options),),
+        files=(_rank_script(spec, topology, each, number, options, tagged),),
+        tagged=tagged,
         env_file=_ENV_FILE,
         needs_roll_call=len(topology.nodes) > 1,
         reports="ranks",
@@ -35,12 +42,13 @@ def launch(
 
 
 def _rank_script(
-    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str]
+    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str], tagged: bool
 ) -> File:
     """What the daemon starts for each rank, on whichever node it runs."""
     words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
     words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
     words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
+    words += logs.options(spec.logs, topology, "{rank}", "mpirun" if tagged else "")
     context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}
     return file("rank.sh", {**context, "number": number})
 

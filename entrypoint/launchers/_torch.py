@@ -9,7 +9,7 @@ from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.launchers._place import place, settled
 from entrypoint.model import EnvVar, File, Launch, Program, Topology
 from entrypoint.render import render
-from entrypoint.spec import DEFAULT, JobSpec, Source, left_out
+from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
 from entrypoint.values import replace
 
 # Options that the script sets: the variable that sets each there, and the field that does in the spec.
@@ -52,7 +52,7 @@ def launch(
     program = Program(("bash", f"{topology.run_dir}/{file.name}", *spec.command), (*_settings(spec, topology), *own))
     return Launch(
         (program,),
-        files=(file, rank_script(topology)),
+        files=(file, rank_script(spec, topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         reports="both",
         completion="first-failure",
@@ -60,10 +60,10 @@ def launch(
     )
 
 
-def rank_script(topology: Topology) -> File:
+def rank_script(spec: JobSpec, topology: Topology) -> File:
     """What a launcher starts for each rank of this node."""
     number, pipe = f"{supervised.OF_PROGRAM}.{{rank}}", ("--pipe", supervised.OF_PROGRAM, "--linger", "apart")
-    words = supervised.command(topology, number, *pipe)
+    words = supervised.command(topology, number, *pipe, *logs.options(spec.logs, topology, "{rank}", "pipe"))
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

@@ -47,6 +47,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
                 ),
                 label=f"rank {rank}",
                 log=f"{logs}-proc-rank-{rank}-device-{device}.txt",
+                rank=rank,
             )
         )
     return Launch(

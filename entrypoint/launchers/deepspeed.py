@@ -50,7 +50,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     counts = [report.slots for report in members.reports]
-    ranks = _torch.rank_script(topology)
+    ranks = _torch.rank_script(spec, topology)
     template = "deepspeed/deepspeed_launch.py"
     script = File("deepspeed_launch.py", render(template, {}), template, mode=0o600)
     slots = {node.host: count for node, count in zip(topology.nodes, counts, strict=True)}

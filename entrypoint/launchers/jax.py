@@ -36,6 +36,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
                 *_cards(topology, local),
             ),
             label=f"rank {first + local}" if slots > 1 else "",
+            rank=first + local,
         )
         for local in range(slots)
     )

@@ -44,7 +44,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}")
+    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _is_tagged(spec, members)
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, tagged=tagged)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
@@ -66,6 +67,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         ),
         agents=many,
     )
+
+
+def _is_tagged(spec: JobSpec, members: Members) -> bool:
+    """Whether mpirun says which rank each piece of output is of: Open MPI 4 cuts lines; 5 passes them on whole."""
+    major = members.reports[0].mpi.split(".")[0]
+    return spec.logs.lines and major.isdigit() and int(major) < 5
 
 
 def _check_majors(topology: Topology, members: Members) -> None:
@@ -95,6 +102,7 @@ def _script(
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
         "grace": max(1, round(spec.timeouts.grace)),
+        "tags": " --tag-output" if _is_tagged(spec, members) else "",
     }
     return _mpi.file("run_mpi.sh", context, mode)
 

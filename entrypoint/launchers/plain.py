@@ -21,7 +21,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
         names = EnvVar("NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True)
         env = (rank, nodes, names, *meeting)
-        if topology.world_size == len(topology.nodes):  # else the program starts the processes of its node itself
+        if _one_each(topology):  # else the program starts the processes of its node itself
             own = {"RANK": rank.value, "WORLD_SIZE": nodes.value, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
             # A platform's own RANK may count something else, and would not go with our WORLD_SIZE.
             users = topology.platform == "local"
@@ -30,4 +30,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
                 for name, value in own.items()
                 if name not in spec.env
             )
-    return Launch((Program(spec.command, env),), becomes_program=True, completion="first-failure")
+    program = Program(spec.command, env, rank=topology.me if _one_each(topology) else None)
+    return Launch((program,), becomes_program=True, completion="first-failure")
+
+
+def _one_each(topology: Topology) -> bool:
+    """Whether each node is one rank."""
+    return topology.world_size == len(topology.nodes)

@@ -10,12 +10,12 @@ from typing import Literal, cast
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
-from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Program, Topology
+from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
-from entrypoint.spec import JobSpec
+from entrypoint.spec import JobSpec, logs
 from entrypoint.values import replace
 
 NETCHECK = "netcheck"  # what measures the network takes a launcher's place, and is none that a spec can name
@@ -65,7 +65,7 @@ def settle(
     programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
     # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
     each_rank = _effective(launch.each_rank, given if topology.platform == "local" else {*asked})
-    launch = replace(launch, programs=programs, each_rank=each_rank)
+    launch = _with_logs(replace(launch, programs=programs, each_rank=each_rank), spec, topology)
     env = _effective(_env(spec, facts, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
     if launch.env_file:
@@ -87,6 +87,16 @@ def settle(
     )
 
 
+def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
+    """The launch, with what the logs that were asked for need."""
+    if spec.logs.files == "ranks":
+        launch = replace(launch, folders=(*launch.folders, topology.log_dir))
+    if spec.logs.lines and launch.programs and (launch.tagged or len(launch.programs) > 1):
+        words = logs.options(replace(spec.logs, files="none"), topology, through="mpirun" if launch.tagged else "pipe")
+        launch = replace(launch, unite=(topology.python, "-I", "-S", supervised.UNITE, *words))
+    return launch
+
+
 def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
     """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
     result = {name: value for name, value in own.items() if name not in _HIDDEN}
@@ -94,13 +104,15 @@ def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, 
     return result
 
 
-def with_supervisor(program: Program, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
-    """The command line of `programs/supervise.py` with this program, which is the node's `number`th."""
+def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
+    """The command line of `programs/supervise.py` with this launch's program of that number."""
+    program = launch.programs[number]
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] "]
-    if program.log:
-        options += ["--log", program.log]
+    through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""
+    rank = "" if program.rank is None else str(program.rank)
+    options += logs.options(spec.logs, topology, rank, through, program.log)
     return (*supervised.command(topology, str(number), *options), "--", *program.argv)
 
 
@@ -139,7 +151,7 @@ def _mode(
             without = "no secret was given"
         else:
             return "coordinated", ""
-    return "exec" if launch.becomes_program else "local", without
+    return "exec" if launch.becomes_program and not spec.logs.any else "local", without
 
 
 def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:

@@ -29,6 +29,7 @@ from entrypoint.values import replace
 
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
+_PASS_ON = 1.0  # seconds for what has ended to have its last lines passed on
 _LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
 
 
@@ -60,6 +61,8 @@ class Programs:
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
+        self._uniting: Any = None  # what makes ranks' lines whole, where the plan has that
+        self._copies_ended = False  # whether that was said
         process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
         self._reaper = Reaper(self._daemon_ended)
@@ -136,21 +139,29 @@ class Programs:
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self._running[number] = program.label or name
+        if launch.unite:
+            from entrypoint.programs.uniting import Uniting
+
+            self._uniting = await Uniting.start(launch.unite)
+            self._started.append(self._uniting.process)
         for number, _ in enumerate(launch.programs):
             if self._stopping is None:
                 await self._start(number)
+        if self._uniting is not None:
+            self._uniting.close()
 
     async def _start(self, number: int) -> None:
         plan, program = self._plan, self._plan.launch.programs[number]
         argv, env = program.argv, environment(self._facts.env, (*plan.env, *program.env))
         if not self._by_ranks:  # else each rank has a supervisor, wherever it runs
-            argv = with_supervisor(program, number, self._spec, self._draft.topology)
+            argv = with_supervisor(self._plan.launch, number, self._spec, self._draft.topology)
         unread = None if self._by_ranks else process.cannot_read(self._spec.command, plan.workdir)
         if refused := unread or checks.program(self._facts, plan, program):
             self._ended(number, refused.status, refused.reason)
             return
         try:
-            started = await children.start(argv, env, plan.workdir, supervised=not self._by_ranks)
+            streams = self._uniting.streams if self._uniting else {}
+            started = await children.start(argv, env, plan.workdir, supervised=not self._by_ranks, **streams)
         except OSError as error:
             outcome = process.cannot_start(program.argv, error)
             self._ended(number, outcome.status, outcome.reason)
@@ -180,12 +191,17 @@ class Programs:
 
     async def _wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
+        if self._uniting is not None and self._by_ranks:
+            await self._uniting.ended()  # the launcher has passed on all, and this may not have
         self._ranks.read()  # its supervisor, or a rank's, may have reported the end
         if number in self._running:  # else it has; a launcher has none, or it was killed, or could not start
             self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """A supervisor reports the start, first output or end of its program: a rank, or a program of this node."""
+        """A supervisor reports of its program, a rank or a program of this node: its start, first output or end, a copy."""
+        if event == "copy":
+            self._copy_ended(value)
+            return
         what = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
         self._note(event, what, time.monotonic())
         if event == "output":
@@ -206,9 +222,17 @@ class Programs:
         self._note(event, f"rank {rank}", time.monotonic())
         if event == "start":
             self._failed_ranks.pop(rank, None)
+        elif event == "copy":
+            self._copy_ended(value)
         elif value:
             what, tail = f"rank {rank}", self._last_lines(f"{OF_PROGRAM}.{rank}", value)
             self._failed_ranks[rank] = End(value, what, ended(what, value, self._why(value)), tail)
+
+    def _copy_ended(self, error: int) -> None:
+        if not self._copies_ended:
+            self._copies_ended = True
+            where, do = self._draft.topology.log_dir, "make room there, or set log_dir"
+            self._say(f"warning: not all that ranks print is copied any more | {where}: {os.strerror(error)} | {do}")
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         what = self._running.pop(number)
@@ -337,6 +361,8 @@ class Programs:
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
+        if self._uniting and all(each.returncode is not None for each in self._started[1:]):
+            await self._uniting.ended(_PASS_ON)
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
             words = f"killed programs are still there after {_GONE:g}s, with what they hold"

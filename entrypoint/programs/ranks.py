@@ -17,10 +17,11 @@ from entrypoint.host.files import RunDir
 from entrypoint.host.pipes import Lines
 from entrypoint.values import dataclass
 
-Report = Callable[[str, int, int], None]  # event ("start", "output" or "end"), rank, and pid, 0 or exit status
+Report = Callable[[str, int, int], None]  # event ("start", "output", "end" or "copy"), rank; pid, 0, status or error
 
 _LINE = 64  # bytes; a supervisor's line is shorter
-_LARGEST = {b"start": 1 << 22, b"output": 0, b"end": 255, b"done": 0}  # a pid (proc(5), pid_max), nothing, a status
+# A pid (proc(5), pid_max), nothing, a status, nothing, and the number of an error (errno(3)).
+_LARGEST = {b"start": 1 << 22, b"output": 0, b"end": 255, b"done": 0, b"copy": 255}
 _RANKS = 1 << 20
 _TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 
@@ -76,6 +77,8 @@ class Ranks:
             known.ended = True
         elif event == "done" and known and known.ended:
             known.done = True
+        elif event == "copy" and known:
+            pass
         else:
             return
         self._look()

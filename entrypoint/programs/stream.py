@@ -9,6 +9,19 @@ import os
 import select
 import time
 
+if False:  # only for type checkers: importing it is slow
+    from typing import Protocol
+
+    from entrypoint.programs.copies import Copy
+
+    class Whole(Protocol):
+        """What makes pieces to write, each in one call, of what has come (frames.py)."""
+
+        def take(self, data: bytes) -> list[bytes]: ...
+
+        def rest(self) -> list[bytes]: ...
+
+
 _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
@@ -21,9 +34,17 @@ class Stream:
     """One of the program's two output streams, and ours behind it. What ours cannot take yet waits; we never block."""
 
     def __init__(
-        self, source: int, target: int, label: bytes, tail: bytearray, log: int | None, last_output: str | None
+        self,
+        source: int,
+        target: int,
+        label: bytes,
+        tail: bytearray,
+        log: Copy | None,
+        last_output: str | None,
+        lines: Whole | None = None,
     ) -> None:
-        self.source, self._label, self._tail, self._log = source, label, tail, log
+        """`lines` makes other lines of the program's, where they were asked for: nothing else is written then."""
+        self.source, self._label, self._tail, self._log, self._lines = source, label, tail, log, lines
         # File for the time of the last output, -1 where nobody looks at it.
         self._last_output = _opened(last_output) if last_output else -1
         self._marks = target  # how many bytes of that file say whether our last line has ended
@@ -65,8 +86,10 @@ class Stream:
         self._tail += data[-_TAIL:]
         del self._tail[:-_TAIL]
         if self._log is not None:
-            write_all(self._log, data)
-        if self._label:
+            self._log.write(data)
+        if self._lines is not None:
+            self._wait_for_room(self._lines.take(data))
+        elif self._label:
             self._label_lines(data)
         elif self._blocks:
             self.waiting += [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
@@ -74,6 +97,12 @@ class Stream:
             self.waiting.append(data)
         self.write()
         return len(data)
+
+    def _wait_for_room(self, pieces: list[bytes]) -> None:
+        """Have them written, each in one call if possible."""
+        if self._blocks:
+            pieces = [piece[at : at + _PIECE] for piece in pieces for at in range(0, len(piece), _PIECE)]
+        self.waiting += pieces
 
     def _take(self) -> bytes:
         """What is there; a line with its end, if that comes at once: else lines of several ranks would mix."""
@@ -129,7 +158,8 @@ class Stream:
             except OSError:
                 self.waiting.clear()  # nobody reads it, or the disk is full: no reason to end the program
                 return
-            self._note_end(self.waiting[0][:sent].endswith(b"\n"))
+            written = self.waiting[0][:sent]
+            self._note_end(written.endswith(b"\n") if self._lines is None else not written.endswith(b"\r"))
             self.waiting[:1] = [left] if (left := self.waiting[0][sent:]) else []
             if self._blocks:
                 return  # until it has room again
@@ -151,6 +181,9 @@ class Stream:
         """Pass on the last line, which has no end."""
         if self._rest:
             self._label_lines(b"")
+            self.write()
+        if self._lines is not None:
+            self._wait_for_room(self._lines.rest())
             self.write()
 
 

@@ -17,7 +17,13 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --last-output  file to write the time into when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
-    --log      file that gets what the program prints, too
+    --log      file that gets what the program prints, too; `{rank}` in it is the number
+    --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
+    --lines    text or json: pass on whole lines, each with what these ask for (host/lines.py); not with --label
+    --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
+               number; what begins each line, where not --label; yes: the time does
+    --through  how lines reach the one who prints them (frames.py). pipe: in pieces that others' do not mix with;
+               mpirun: as Open MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
 
 Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
 """
@@ -36,6 +42,9 @@ from entrypoint.programs.stream import Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
+
+    from entrypoint.programs.copies import Copy
+    from entrypoint.programs.stream import Whole
 
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
@@ -91,6 +100,8 @@ def main(argv: list[str]) -> int:
         os.setpgid(0, 0)
     pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
+    for name in {"--log", "--rank"} & options.keys():
+        options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
     # Hold signals until the program has started: one must not end this process without a report.
@@ -158,10 +169,29 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
+def _copy(options: dict[str, str], pipe: Pipe) -> Copy:
+    from entrypoint.programs.copies import Copy
+
+    most, keep = int(options.get("--log-max-size", "0")), int(options.get("--log-max-files", "1"))
+    return Copy(options["--log"], most, keep, lambda error: pipe.tell("copy", error))
+
+
+def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
+    from entrypoint.host.lines import Lines, shape
+    from entrypoint.programs import frames
+
+    lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
+    through = options.get("--through")
+    if through == "pipe":
+        return frames.Marked(lines, fd)
+    if through == "mpirun":
+        return frames.ForMpirun(lines)
+    return frames.United(lines, tail) if through == "ranks" else frames.Plain(lines)
+
+
 def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: Pipe, mask: set[int]) -> Supervised:
     label = os.fsencode(options["--label"])
-    how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    log = os.open(options["--log"], how, 0o640) if "--log" in options else None
+    log = _copy(options, pipe) if "--log" in options else None
     one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
@@ -180,7 +210,9 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: P
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        streams.append(Stream(ours, fd, label, tail, log, options.get("--last-output")))
+        lines = _lines(options, fd, tail) if "--lines" in options else None
+        last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
+        streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
     return Supervised(child, streams, pipe, woken)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
+from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.patches import Patch
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -353,6 +354,7 @@ class JobSpec:
     stall: StallSpec = StallSpec()
     metrics: MetricsSpec = MetricsSpec()
     netcheck: NetcheckSpec = NetcheckSpec()
+    logs: LogsSpec = LogsSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
     kubernetes: KubernetesSpec = KubernetesSpec()
 

@@ -73,7 +73,7 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: s
         **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
         "session_env": {f"N{number}": word for number, word in enumerate(words)},
         "nodes": [(text, "slots=1"), ("b", *words)], "given": text, "agent": text, "hostfile": text, "np": 2,
-        "mpi_major": text, "grace": 30, "restarted": words, "number": text, "after": text,
+        "mpi_major": text, "grace": 30, "restarted": words, "number": text, "after": text, "tags": text,
     }  # fmt: skip
     language = renderer._language(template)
     try:
@@ -89,7 +89,7 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: s
 def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(renderer, "_environment")
     mpirun = {"nodes": [], "given": "", "agent": "", "hostfile": "", "np": 1, "mpi_major": "4", "grace": 30}
-    mpirun |= {"number": "", "after": ""}
+    mpirun |= {"number": "", "after": "", "tags": ""}
     render(template, {**sshd_context(Path("/run")), "supervisor": ["a", "b c"], "restarted": [75], **mpirun})
     with pytest.raises(NameError):
         render("ssh/ssh_config.j2", {"peers": []})  # it has a loop

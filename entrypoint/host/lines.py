@@ -1,0 +1,137 @@
+"""Output as whole lines, each with what was asked for (`logs` of the spec): the time and a prefix, or a JSON object.
+
+It runs in each rank's supervisor, where it is imported only if lines were asked for, so it imports little.
+"""
+
+from __future__ import annotations
+
+import time
+
+LONGEST = 2 << 20  # bytes of a line without an end; what follows is a line of its own
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
+    Shape = Callable[[list[bytes]], bytes]
+
+
+def stamp(now: float) -> str:
+    """Seconds since 1970 as RFC 3339 has them in UTC, such as `2026-11-22T16:15:00.123456Z`."""
+    whole = int(now)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((now - whole) * 1e6):06d}Z"
+
+
+class Lines:
+    """Makes lines of what arrives in pieces. Those that a carriage return ends, as a progress bar's, count as lines."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._held: list[bytes] = []  # of a line that has not ended yet
+        self._size = 0  # of it
+
+    def take(self, data: bytes) -> bytes:
+        """The lines that end in this piece."""
+        if b"\n" not in data and b"\r" not in data and self._size + len(data) <= LONGEST:
+            self._held.append(data)
+            self._size += len(data)
+            return b""
+        lines = b"".join((*self._held, data)).splitlines(keepends=True)
+        rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+        if len(rest) > LONGEST:
+            lines.append(rest)
+            rest = b""
+        self._held, self._size = [rest], len(rest)
+        return self._shape(lines) if lines else b""
+
+    def rest(self) -> bytes:
+        """The last line, which has no end."""
+        last, self._held, self._size = b"".join(self._held), [], 0
+        return self._shape([last]) if last else b""
+
+
+def text(prefix: bytes, timestamps: bool) -> Shape:
+    """Lines that begin with the time, if asked for, and the prefix. One that has no end gets one, or others would
+    be taken for its end."""
+    returned = False  # whether the last one ended with a carriage return alone
+
+    def shape(lines: list[bytes]) -> bytes:
+        nonlocal returned
+        begin = f"{stamp(time.time())} ".encode() + prefix if timestamps else prefix
+        ended = returned and lines[0] == b"\n"  # its other half came late
+        returned = lines[-1].endswith(b"\r")
+        if not lines[-1].endswith((b"\n", b"\r")):
+            lines[-1] += b"\n"
+        return (b"" if ended else begin) + begin.join(lines)
+
+    return shape
+
+
+def json(node: str, rank: str, stream: str) -> Shape:
+    """One JSON object a line: time, node, rank (a number or null), stream and text, and where they are needed
+
+    base64   the bytes of a line that is not UTF-8, whose text has U+FFFD in the place of what is none
+    partial  true where no `\\n` ended the line: a progress bar's, one that was cut at LONGEST, and the last one
+
+    So the bytes of a stream are those of its lines, each with its `\\n` where it is not partial.
+    """
+    quote = _quote()
+    head = f'"node":{quote(node)},"rank":{rank or "null"},"stream":{quote(stream)},"text":'
+
+    def shape(lines: list[bytes]) -> bytes:
+        begin = f'{{"time":"{stamp(time.time())}",{head}'
+        out = []
+        for line in lines:
+            more = "" if line.endswith(b"\n") else ',"partial":true'
+            body = line if more else line[:-1]
+            try:
+                words = body.decode()
+            except UnicodeDecodeError:
+                words = body.decode("utf-8", "replace")
+                more = f',"base64":"{_base64(body)}"{more}'
+            out.append(f"{begin}{quote(words)}{more}}}\n")
+        return "".join(out).encode()
+
+    return shape
+
+
+def _quote() -> Callable[[str], str]:
+    """What writes a text as JSON; the module `json` takes longer to import than a supervisor takes to start."""
+    try:
+        from _json import encode_basestring
+    except ImportError:  # a Python without its C half
+        from json.encoder import encode_basestring
+    return encode_basestring
+
+
+def _base64(data: bytes) -> str:
+    from binascii import b2a_base64
+
+    return b2a_base64(data, newline=False).decode()
+
+
+def message(form: str) -> Callable[[str, str, str], bytes]:
+    """What makes a line of a message of ours, its prefix and this node's name: `json`, or text with the time."""
+
+    def as_json(text: str, prefix: str, node: str) -> bytes:
+        words = (stamp(time.time()), node or None, None, "entrypoint", text)
+        values = ("null" if word is None else quote(word) for word in words)
+        names = ("time", "node", "rank", "stream", "text")
+        pairs = ",".join(f'"{name}":{value}' for name, value in zip(names, values))  # noqa: B905 python 3.9 may run it
+        return f"{{{pairs}}}\n".encode("utf-8", "backslashreplace")
+
+    def as_text(text: str, prefix: str, node: str) -> bytes:
+        return f"{stamp(time.time())} {prefix} {text}\n".encode("utf-8", "backslashreplace")
+
+    quote = _quote()
+    return as_json if form == "json" else as_text
+
+
+def shape(options: dict[str, str], stream: str) -> Shape:
+    """What a supervisor's --lines, --node, --rank, --prefix and --timestamps ask for. `stream` is stdout or stderr."""
+    rank = options.get("--rank", "")
+    if options["--lines"] == "json":
+        return json(options.get("--node", ""), rank, stream)
+    prefix = options.get("--prefix") or options.get("--label", "")
+    for name, value in (("{rank}", rank or "-"), ("{stream}", stream)):
+        prefix = prefix.replace(name, value)
+    return text(prefix.encode("utf-8", "surrogateescape"), "--timestamps" in options)

@@ -1,0 +1,48 @@
+"""The process that makes the lines of this node's ranks whole again (unite.py), and the pipes into it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from entrypoint.errors import OsError
+from entrypoint.host import children
+
+
+class Uniting:
+    """`streams` is where programs write, which is for them alone once all of them have started."""
+
+    def __init__(self, process: asyncio.subprocess.Process, pipes: tuple[int, int]) -> None:
+        self.process = process
+        self.streams: dict[str, int] = dict(zip(("stdout", "stderr"), pipes, strict=True))
+
+    @classmethod
+    async def start(cls, words: Sequence[str]) -> Uniting:
+        """Start it; its own output is ours. Raises OsError where it cannot be started."""
+        fds: list[int] = []
+        try:
+            for _ in ("stdout", "stderr"):
+                fds += os.pipe2(os.O_CLOEXEC)
+            out, to_out, err, to_err = fds
+            argv = (*words, "--stderr", str(err))
+            # It ends with those who write, and so with us.
+            process = await children.start(argv, os.environ, supervised=True, stdin=out, pass_fds=(err,))
+        except OSError as error:
+            for fd in fds:
+                os.close(fd)
+            do = "raise the limit on processes or file handles, or ask for no lines (logs)"
+            raise OsError("cannot start what passes the ranks' lines on", error.strerror or "", do) from None
+        os.close(out)
+        os.close(err)
+        return cls(process, (to_out, to_err))
+
+    def close(self) -> None:
+        """Hold its pipes no longer: it ends once nobody does."""
+        for fd in self.streams.values():
+            os.close(fd)
+        self.streams = {}
+
+    async def ended(self, limit: float | None = None) -> None:
+        """Return when all is passed on, or after `limit` seconds."""
+        await asyncio.wait({asyncio.ensure_future(self.process.wait())}, timeout=limit)

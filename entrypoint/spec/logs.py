@@ -1,0 +1,73 @@
+"""Output as a user asks for it: lines with a prefix or the time, JSON, a file for each rank."""
+
+# Without `from __future__ import annotations`, as jobspec.py.
+import re
+from typing import Annotated, Literal
+
+from entrypoint.model import Topology
+from entrypoint.spec.rules import Rule
+from entrypoint.values import dataclass
+
+NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
+_NAME = re.compile(r"\{(\w*)\}")
+
+
+def _check_prefix(text: str) -> tuple[str, str] | None:
+    if wrong := [name for name in _NAME.findall(text) if name not in NAMES]:
+        return f"there is no {{{wrong[0]}}} for a prefix", f"use {', '.join(f'{{{name}}}' for name in NAMES)}"
+    if re.search(r"[\x00-\x1f\x7f]", text.replace("\t", "").replace("\033", "")):
+        return "a prefix is part of a line", "remove the line end, or what else is not printed"
+    return None
+
+
+@dataclass(frozen=True)
+class LogsSpec:
+    """How output is printed, and copies of it. What is not asked for costs nothing: a program's output stays as it is.
+
+    format:
+      `json` makes each line that we or a rank print one JSON object: time (RFC 3339, UTC), node, rank, stream, text.
+    prefix:
+      What begins each line that a rank prints, such as `"[{node} {rank}] "`: text with {job}, {node} (`worker-1`),
+      {host}, {rank} (`-` for what is no rank) and {stream} (stdout or stderr) in it.
+    timestamps: With `utc`, each line that we or a rank print begins with the time (RFC 3339, UTC). JSON has it anyway.
+    files: With `ranks`, what each rank prints is in a file of its own, too, byte for byte: JOB-NODE-rank-RANK.log in
+      `log_dir`.
+    max_size: Bytes after which such a file becomes FILE.1, that one FILE.2 and so on, and a new one is begun.
+    max_files: How many files of each rank are kept, with the one that is written.
+    """
+
+    format: Annotated[Literal["text", "json"], "--log-format"] = "text"
+    prefix: Annotated[str | None, Rule("text with {node} or {rank} in it", check=_check_prefix), "--log-prefix"] = None
+    timestamps: Annotated[Literal["none", "utc"], "--log-timestamps"] = "none"
+    files: Annotated[Literal["none", "ranks"], "--log-files"] = "none"
+    max_size: Annotated[int, Rule(ge=4096), "--log-max-size"] = 10 << 20
+    max_files: Annotated[int, Rule(ge=1, le=1000), "--log-max-files"] = 5
+
+    @property
+    def lines(self) -> bool:
+        """Whether ranks' output is to be more than what they print."""
+        return self.format != "text" or self.prefix is not None or self.timestamps == "utc"
+
+    @property
+    def any(self) -> bool:
+        """Whether a program cannot be left alone with its output."""
+        return self.lines or self.files == "ranks"
+
+
+def options(logs: LogsSpec, topology: Topology, rank: str = "", through: str = "", log: str = "") -> tuple[str, ...]:
+    """A supervisor's options for these logs. `rank` is the rank's number, or {rank} where that stands for it; `through`
+    is how its lines reach who prints them; `log` a file that gets what it prints anyway."""
+    words: list[str] = []
+    if logs.lines:
+        words += ["--lines", logs.format, "--node", topology.this.label]
+        words += ["--rank", rank] if rank else []
+        words += ["--through", through] if through else []
+        words += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
+        if logs.prefix is not None:
+            known = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
+            words += ["--prefix", _NAME.sub(lambda found: known.get(found[1], found[0]), logs.prefix)]
+    if logs.files == "ranks" and through != "ranks":  # they have their own
+        number = f"-rank-{rank}" if rank else ""
+        log = log or f"{topology.log_dir}/{topology.job}-{topology.this.label}{number}.log"
+        words += ["--log-max-size", str(logs.max_size), "--log-max-files", str(logs.max_files)]
+    return (*words, *(("--log", log) if log else ()))
