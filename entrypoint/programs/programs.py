@@ -29,7 +29,7 @@ from entrypoint.values import replace
 
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
-_PASS_ON = 1.0  # seconds for what has ended to have its last lines passed on
+_PASS_ON = 2.0  # seconds for a program that has failed to have its last lines passed on
 _LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
 
 
@@ -244,7 +244,15 @@ class Programs:
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             end = Ends(failures=[*self._failed_ranks.values(), end]).cause() or end
-        self._tell(messages.Ended(**vars(end), last=not self._running))
+        message = messages.Ended(**vars(end), last=not self._running)
+        if message.last and not status and self._uniting is not None and not self._by_ranks:
+            self._background(self._tell_once_all_is_passed_on(message))
+        else:
+            self._tell(message)
+
+    async def _tell_once_all_is_passed_on(self, message: messages.Ended) -> None:
+        await self._uniting.ended()
+        self._tell(message)
 
     def _own_words(self) -> str:
         """Why a program of the toolkit's own ended the job, as it has written down; "" where it has not."""
@@ -361,7 +369,7 @@ class Programs:
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
-        if self._uniting and all(each.returncode is not None for each in self._started[1:]):
+        if self._uniting is not None and not self._ranks.alive:
             await self._uniting.ended(_PASS_ON)
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"

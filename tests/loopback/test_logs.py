@@ -1,0 +1,137 @@
+"""A flood of lines through four ranks: nothing lost, no line broken, memory flat; and its rate beside a plain pipe's."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.host import proc
+from tests.cluster import Cluster, clean_environment
+
+FLOOD = str(Path(__file__).with_name("flood.py"))
+RANKS = 4
+# MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow once at work.
+MOST, GROWTH = 100.0, 8.0
+SIZES = [
+    pytest.param(8_000_000, id="8 MB"),
+    pytest.param(1_000_000_000, id="1 GB", marks=[pytest.mark.see, pytest.mark.slow, pytest.mark.timeout(900)]),
+]
+WAYS = {
+    "mpirun, 2 nodes, prefix": ("mpirun", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
+    "mpirun, 2 nodes, JSON": ("mpirun", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
+    "programs, 1 node, prefix and time": (
+        "jax", 1, {"ENTRYPOINT_LOGS_PREFIX": "{node} {rank}: ", "ENTRYPOINT_LOGS_TIMESTAMPS": "utc"},
+    ),
+}  # fmt: skip
+
+
+def checker(*words: str) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, FLOOD, "check", *words]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def found(check: subprocess.Popen[bytes]) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(check.communicate(timeout=800)[0])
+    return answer
+
+
+def rate(answer: dict[str, Any]) -> str:
+    return f"{answer['bytes'] / max(answer['seconds'], 1e-3) / 1e6:.0f} MB/s"
+
+
+class Memory:
+    """Resident memory (MB) of our own processes below these, looked at twice a second: pid -> what was seen."""
+
+    def __init__(self, pids: Callable[[], list[int]]) -> None:
+        self.seen: dict[int, list[float]] = {}
+        self._pids, self._over = pids, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            for top in self._pids():
+                for pid in (top, *proc.descendants(top)):
+                    try:
+                        words = Path(f"/proc/{pid}/cmdline").read_text()
+                        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                    except (OSError, IndexError):
+                        continue
+                    if any(ours in words for ours in ("supervise.py", "unite.py", "entrypoint\0run")):
+                        self.seen.setdefault(pid, []).append(pages * os.sysconf("SC_PAGESIZE") / 1e6)
+
+    def most(self) -> tuple[float, float]:
+        """The most of one process; and the most that any grew by after its first quarter, which a short run has not."""
+        self._over.set()
+        self._thread.join()
+        grown = [max(each[len(each) // 4 :]) - max(each[: len(each) // 4]) for each in self.seen.values() if each[20:]]
+        return max(map(max, self.seen.values()), default=0.0), max(grown, default=0.0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_lost_and_no_line_is_broken(
+    way: str, size: int, cluster: Callable[..., Cluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher, nodes, extra = WAYS[way]
+    job = cluster(nodes=nodes, slots=RANKS // nodes)
+    program = (sys.executable, FLOOD, "write", str(size // RANKS))
+    check = checker(*(["json"] if "JSON" in way else []))
+    if nodes > 1:
+        job.start(1, *program, env=extra)
+    hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
+    env = {name: value for name, value in job.environment(0, {**extra, **hosts}).items() if value != "(unset)"}
+    words = [sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--slots", str(RANKS // nodes), "--"]
+    (job.folder / "out-0").touch()
+    with (job.folder / "err-0").open("wb") as err:
+        job.processes[0] = subprocess.Popen(
+            [*words, *program], env=env, stdout=check.stdin, stderr=err, cwd=job.folder, start_new_session=True
+        )
+    assert check.stdin is not None
+    check.stdin.close()
+    check.stdin = None
+    memory = Memory(lambda: [each.pid for each in job.processes.values()])
+    answer = found(check)
+    statuses, (most, grown) = job.ends(60), memory.most()
+    with capsys.disabled():
+        where = f"{os.cpu_count()} cores of {platform.machine()}, Linux {platform.release()}"
+        print(f"\n{way}: {answer} | {rate(answer)} | at most {most:.0f} MB, grown {grown:.1f} | {where}")
+    assert set(statuses.values()) == {0}, job.err(0) if nodes == 1 else job.both()
+    assert (answer["broken"], answer["ranks"], answer["ended"]) == (0, RANKS, RANKS), answer
+    assert answer["bytes"] >= size
+    assert most < MOST, memory.seen
+    assert grown < GROWTH, memory.seen
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(size: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The control: without us nothing is lost either, but mpirun breaks lines. And what a rate is worth."""
+    env = clean_environment()
+    check = checker()
+    writer = subprocess.Popen([sys.executable, FLOOD, "write", str(size)], env=env, stdout=check.stdin)
+    assert check.stdin is not None
+    check.stdin.close()
+    check.stdin = None
+    pipe = found(check)
+    assert writer.wait(10) == 0
+    assert (pipe["broken"], pipe["ranks"]) == (0, 1)
+    check = checker()
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
+    bare = subprocess.Popen([*words, sys.executable, FLOOD, "write", str(size // RANKS)], env=env, stdout=check.stdin)
+    assert check.stdin is not None
+    check.stdin.close()
+    check.stdin = None
+    mpirun = found(check)
+    assert bare.wait(10) == 0
+    with capsys.disabled():
+        print(f"\na plain pipe: {pipe} | {rate(pipe)}\nbare mpirun: {mpirun} | {rate(mpirun)}")
+    assert mpirun["broken"] > 0
