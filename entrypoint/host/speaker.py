@@ -165,7 +165,7 @@ class Speaker:
         with self._changed:
             text = self._status
         with contextlib.suppress(OSError, ValueError):
-            columns = os.get_terminal_size(self._fd).columns
+            columns = os.get_terminal_size(self._fd).columns or 80
             write_all(self._fd, _CLEAR + text[: columns - 1].encode("utf-8", "backslashreplace"))
         with self._changed:
             self._drawn = text

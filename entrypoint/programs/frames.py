@@ -16,9 +16,11 @@ if False:  # only for type checkers: importing it is slow
 PIECE = 4096  # bytes that a pipe takes in one piece
 _TAIL = 16384  # bytes kept of a program's own words (stream.py)
 # What begins a sender's pieces, and what is a line's end inside of them. Bytes that would look like those, or like the
-# tags of Open MPI, are escaped.
+# tags of Open MPI, are escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
 MARK, END = b"\x1e", b"\x1f"
-_CODES = ((b"\x10", b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"<", b"\x103"), (b"\n", END))
+_CODES = (
+    (b"\x10", b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"<", b"\x103"), (b"\r\n", b"\x104\n"), (b"\n", END),
+)  # fmt: skip
 
 
 def coded(data: bytes) -> bytes:

@@ -12,6 +12,9 @@ import os
 import select
 import sys
 
+if False:  # only for type checkers: importing it is slow
+    from re import Pattern
+
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
 
 from entrypoint.host.lines import Lines, shape
@@ -46,13 +49,18 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def tag() -> Pattern[bytes]:
+    """Finds what begins each piece of output by mpirun's --tag-output."""
+    import re  # where mpirun is not, nobody needs it
+
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:)")
+
+
 def _whole(options: dict[str, str], stream: str) -> United | FromMpirun:
     own = Lines(shape(options, stream))
     if options.get("--through") != "mpirun":
         return United(own, bytearray())
-    import re
-
-    return FromMpirun(own, re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:)"))
+    return FromMpirun(own, tag())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A flood of log lines that can be checked one by one; the standard library alone, since ranks run it.
 
-    python flood.py write BYTES     as rank $RANK: `#RANK NUMBER CRC32 PAYLOAD`; some are 1 MiB long, some not UTF-8
-    python flood.py check [json]    count what arrives on stdin, behind whatever begins the lines: prints one JSON object
+python flood.py write BYTES     as rank $RANK: `#RANK NUMBER CRC32 PAYLOAD`; some are 1 MiB long, some not UTF-8
+python flood.py check [json]    count what arrives on stdin, behind whatever begins the lines: prints one JSON object
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ ANY = bytes(each for each in range(256) if each not in b"\n\r")  # of each 50th 
 
 def write(size: int) -> None:
     """Print lines until `size` bytes are written."""
-    rank = int(os.environ.get("RANK") or os.environ.get("JAX_PROCESS_ID") or os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    rank = int(
+        os.environ.get("RANK") or os.environ.get("JAX_PROCESS_ID") or os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+    )
     text, binary = (bytes(random.Random(rank).choices(each, k=LONG + 1000)) for each in (TEXT, ANY))
     number = written = 0
     while written < size:

@@ -1,10 +1,12 @@
-"""A flood of lines through four ranks: nothing lost, no line broken, memory flat; and its rate beside a plain pipe's."""
+"""A flood of lines through four ranks, and its rate beside a plain pipe's; and the live line of a roll call."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import threading
@@ -135,3 +137,35 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(size: int, capsys: pytest.C
     with capsys.disabled():
         print(f"\na plain pipe: {pipe} | {rate(pipe)}\nbare mpirun: {mpirun} | {rate(mpirun)}")
     assert mpirun["broken"] > 0
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
+def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Callable[..., Cluster]) -> None:
+    """worker-1 comes late; then the ranks have the terminal to themselves."""
+    job = cluster(nodes=2, slots=1)
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    env = {**job.environment(0), "TERM": "xterm", "NO_COLOR": "1"}
+    argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", "sh", "-c", "echo a rank >&2"]
+    (job.folder / "out-0").touch()
+    (job.folder / "err-0").touch()
+    job.processes[0] = subprocess.Popen(
+        argv, env=env, stdout=subprocess.DEVNULL, stderr=theirs, cwd=job.folder, start_new_session=True
+    )
+    os.close(theirs)
+    shown = b""
+    while b" nodes are here, " not in shown if terminal else b"waiting for" not in shown:
+        shown += os.read(ours, 4096)
+    job.start(1, "true")
+    with contextlib.suppress(OSError):  # a terminal that nobody holds any more
+        while data := os.read(ours, 4096):
+            shown += data
+    os.close(ours)
+    assert job.ends() == {0: 0, 1: 0}
+    text = shown.decode()
+    live = re.findall(r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)", text)
+    assert bool(live) == terminal
+    if terminal:
+        assert "\r\x1b[K" not in text.partition("a rank")[2], "nothing of it comes after a rank has written"
+    else:
+        assert "\x1b" not in text
+        assert "1 of 2 nodes are here" not in text

@@ -1,0 +1,197 @@
+"""Logs as they are asked for: prefix, time, JSON and files; colour and the live line, on a terminal alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from entrypoint import supervised
+from entrypoint.host.speaker import Speaker
+from tests.cluster import clean_environment
+from tests.process.bench import until
+
+KEEP = (sys.executable, "-I", "-S", supervised.FILE)
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
+PROGRAM = "printf 'one\\n1%%\\r2%%\\r'; echo error >&2; printf last; exit 3"
+
+
+def run(tmp_path: Path, *words: str, few: bool = False) -> subprocess.CompletedProcess[bytes]:
+    env = {
+        **clean_environment(),
+        "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
+        "ENTRYPOINT_LOG_DIR": str(tmp_path / "log"),
+    }
+    argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", *words]
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    limit = small if few else None
+    return subprocess.run(argv, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit)
+
+
+def test_without_them_the_program_takes_our_place(tmp_path: Path) -> None:
+    done = run(tmp_path, "--", "sh", "-c", PROGRAM)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"one\n1%\r2%\rlast", b"error\n")
+    assert list(tmp_path.iterdir()) == [], "and no file is written"
+
+
+def test_a_prefix(tmp_path: Path) -> None:
+    done = run(tmp_path, "--log-prefix", "[{job} {node} {rank} {stream}] ", "--", "sh", "-c", PROGRAM)
+    begin = b"[job worker-0 0 stdout] "
+    assert (done.returncode, done.stdout) == (
+        3,
+        b"".join(begin + each for each in (b"one\n", b"1%\r", b"2%\r", b"last\n")),
+    )
+    assert b"[job worker-0 0 stderr] error\n" in done.stderr
+
+
+def test_the_time_is_on_all_lines(tmp_path: Path) -> None:
+    done = run(tmp_path, "--log-timestamps", "utc", "--", "sh", "-c", "echo one; exit 3")
+    assert re.fullmatch(f"{TIME} one\n", done.stdout.decode())
+    assert re.fullmatch(f"({TIME} \\[entrypoint\\] .*\n)+", done.stderr.decode())
+    assert abs(time.time() - calendar(done.stdout.decode())) < 100
+
+
+def calendar(line: str) -> float:
+    import datetime
+
+    return datetime.datetime.fromisoformat(line.split()[0].replace("Z", "+00:00")).timestamp()
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    done = run(tmp_path, "--log-format", "json", "--", "sh", "-c", PROGRAM)
+    found = [json.loads(line) for line in done.stdout.splitlines() + done.stderr.splitlines()]
+    ours = [each for each in found if each["stream"] == "entrypoint"]
+    assert [each["text"] for each in found if each["stream"] == "stdout"] == ["one", "1%\r", "2%\r", "last"]
+    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == [None, True, True, True]
+    assert [each["text"] for each in found if each["stream"] == "stderr"] == ["error"]
+    assert ours[-1]["text"].endswith("exited with 3; exit 3")
+    assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}
+
+
+def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
+    done = run(tmp_path, "--log-files", "ranks", "--", "sh", "-c", PROGRAM)
+    assert (done.stdout, done.stderr.splitlines()[0]) == (b"one\n1%\r2%\rlast", b"error"), (
+        "what is printed stays as it is"
+    )
+    assert sorted((tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()) == sorted(b"one\n1%\r2%\rlasterror\n")
+
+
+def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = "seq 10000; head -c 9000 /dev/zero | tr '\\0' x; echo; echo end"
+    options = ("--log", str(log), "--log-max-size", "5000", "--log-max-files", "4")
+    done = subprocess.run([*KEEP, *options, "--", "sh", "-c", program], capture_output=True, timeout=30)
+    files = [tmp_path / name for name in ("log.3", "log.2", "log.1", "log")]
+    assert sorted(tmp_path.iterdir()) == sorted(files), "four, and nothing of ours beside them"
+    assert all(file.stat().st_size <= 5000 for file in files)
+    kept = [file.read_bytes() for file in files]
+    assert done.stdout.endswith(b"".join(kept)), "the latest of it, without a gap"
+    assert kept[0].endswith(b"\n"), "only a line that no file has room for is cut"
+    assert kept[-1].endswith(b"xxx\nend\n")
+
+
+def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
+    """For those who read it by its name, as `tail -F` does; and who has it open reads it to its end."""
+    log = tmp_path / "log"
+    log.touch()
+    program = "i=0; while [ $i -lt 40 ]; do seq 2000; i=$((i+1)); done"
+    options = ("--log", str(log), "--log-max-size", "4096", "--log-max-files", "3")
+    with subprocess.Popen([*KEEP, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL) as process:
+        looked = 0
+        while process.poll() is None:
+            assert log.exists()
+            looked += 1
+    assert (looked > 0, process.returncode) == (True, 0)
+
+
+def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
+    program = "seq 100000; echo end >&2; sleep 0.2; seq 100000"
+    done = run(tmp_path, "--log-files", "ranks", "--log-max-size", "1000000", "--", "sh", "-c", program, few=True)
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 200_000)
+    said = [line for line in done.stderr.decode().splitlines() if "copied" in line]
+    assert said == [
+        f"[entrypoint] warning: not all that ranks print is copied any more | {tmp_path}/log: File too large | "
+        "make room there, or set log_dir"
+    ]
+    assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000
+
+
+def test_what_was_not_asked_for_is_not_imported() -> None:
+    lines = ("--lines", "json", "--log", "/dev/null")
+    for options, count in (((), 0), (lines, 3)):
+        words = [sys.executable, "-X", "importtime", *KEEP[1:], *options, "--", "true"]
+        seen = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+        ours = [name for name in ("host.lines", "programs.frames", "programs.copies") if f"entrypoint.{name}\n" in seen]
+        assert len(ours) == count
+        assert not [
+            name for name in ("re", "json", "typing", "collections.abc") if f"| {name}\n" in seen.replace("  ", "")
+        ]
+
+
+class Terminal:
+    """A terminal whose screen nobody but us reads."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, term: str = "xterm", **env: str) -> None:
+        self._ours, self.fd = os.openpty()
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+
+    def text(self) -> str:
+        """What was written since the last look."""
+        until(lambda: select.select([self._ours], [], [], 0)[0], "some text")
+        return os.read(self._ours, 65536).decode()
+
+
+def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch)
+    say = Speaker(terminal.fd)
+    say("all is well")
+    assert terminal.text() == "\033[36m[entrypoint]\033[m all is well\r\n"
+    say("warning: a lion")
+    assert terminal.text() == "\033[33m[entrypoint]\033[m warning: a lion\r\n"
+
+
+@pytest.mark.parametrize(("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"])
+def test_not_where_it_is_refused(term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, term, **env)
+    Speaker(terminal.fd)("all is well")
+    assert terminal.text() == "[entrypoint] all is well\r\n"
+
+
+def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, NO_COLOR="1")
+    say = Speaker(terminal.fd)
+    assert say.live is not None
+    say.live("1 of 2 nodes are here")
+    assert terminal.text() == "\r\033[K1 of 2 nodes are here"
+    say("news")
+    shown = terminal.text()
+    until(lambda: shown.endswith("here") or select.select([terminal._ours], [], [], 0)[0], "it again")
+    shown += "" if shown.endswith("here") else terminal.text()
+    assert shown == "\r\033[K[entrypoint] news\r\n\r\033[K1 of 2 nodes are here"
+    say.live("")
+    assert terminal.text() == "\r\033[K", "and it has gone when this returns: a program may write there now"
+
+
+def test_a_log_has_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    assert Speaker(writer).live is None
+    terminal = Terminal(monkeypatch)
+    say = Speaker(terminal.fd)
+    say.shape("json", False)
+    assert say.live is None
+    os.close(reader)
+    os.close(writer)

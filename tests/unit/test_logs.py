@@ -1,0 +1,116 @@
+"""Output as lines: what JSON keeps of any bytes, and that pieces of many ranks are whole lines again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoint.errors import SpecError
+from entrypoint.host import lines
+from entrypoint.programs import frames
+from entrypoint.programs.unite import tag
+from entrypoint.spec import load
+
+pieces = st.lists(st.binary(max_size=60) | st.sampled_from([b"a\r\n", b"\r", b"\n", b"\x1e\x1f\x10<[1,0]<stdout>:"]))
+
+ENDS = re.compile(rb"[\r\n]+")
+
+
+def plain(prefix: bytes = b"") -> lines.Lines:
+    return lines.Lines(lines.text(prefix, timestamps=False))
+
+
+def through(maker: frames.Plain | frames.Marked | frames.ForMpirun, given: list[bytes]) -> list[bytes]:
+    """What is written, call by call."""
+    return [piece for data in given for piece in maker.take(data)] + maker.rest()
+
+
+@given(given=pieces)
+def test_json_lines_are_what_was_printed(given: list[bytes]) -> None:
+    maker = lines.Lines(lines.json("worker-1", "3", "stdout"))
+    text = b"".join([maker.take(data) for data in given]) + maker.rest()
+    back = b""
+    for line in text.splitlines():
+        found = json.loads(line)
+        assert (found["node"], found["rank"], found["stream"]) == ("worker-1", 3, "stdout")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found["time"])
+        body = base64.b64decode(found["base64"]) if "base64" in found else found["text"].encode()
+        assert ("base64" in found) == (body.decode(errors="replace").encode() != body)
+        back += body + (b"" if found.get("partial") else b"\n")
+    assert back == b"".join(given)
+
+
+def test_each_line_has_its_prefix() -> None:
+    maker = plain(b"[3] ")
+    assert maker.take(b"one\ntw") == b"[3] one\n"
+    assert maker.take(b"o\n1%\r2%\r") == b"[3] two\n[3] 1%\r[3] 2%\r"
+    assert maker.take(b"last") + maker.rest() == b"[3] last\n"
+
+
+def test_a_line_end_whose_halves_come_apart_is_one() -> None:
+    maker = plain(b"[3] ")
+    assert maker.take(b"one\r") + maker.take(b"\ntwo\r\n") == b"[3] one\r\n[3] two\r\n"
+
+
+def test_a_megabyte_stays_one_line_and_no_end_is_cut() -> None:
+    maker = plain(b"> ")
+    parts = [maker.take(b"x" * 65536) for _ in range(16)]
+    assert b"".join(parts) + maker.take(b"\n") == b"> " + b"x" * (1 << 20) + b"\n"
+    endless = b"".join([maker.take(b"x" * 65536) for _ in range(100)]) + maker.rest()
+    assert endless.replace(b"> ", b"").replace(b"\n", b"") == b"x" * 6553600
+    assert max(map(len, endless.split(b"\n"))) < lines.LONGEST + 70000
+
+
+@given(given=st.lists(pieces, min_size=2, max_size=2), data=st.data())
+def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], data: st.DataObject) -> None:
+    """In whatever order they come: each is written in one call, which a pipe takes whole."""
+    makers = [frames.Marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
+    written = [through(maker, each) for maker, each in zip(makers, given, strict=True)]
+    assert all(len(piece) <= frames.PIECE for each in written for piece in each)
+    order = data.draw(st.permutations([rank for rank in (0, 1) for _ in written[rank]]))
+    united, turns = frames.United(plain(), bytearray()), [iter(each) for each in written]
+    came = b"".join([line for rank in order for line in united.take(next(turns[rank]))] + united.rest())
+    for rank in (0, 1):
+        alone = b"".join(through(frames.Plain(plain(b"%d " % rank)), given[rank]))
+        theirs = [line for line in ENDS.split(came) if line.startswith(b"%d " % rank)]
+        assert theirs == [line for line in ENDS.split(alone) if line]
+    assert len(came) == sum(len(b"".join(through(frames.Plain(plain(b"0 ")), each))) for each in given)
+
+
+@given(given=st.lists(pieces, min_size=2, max_size=2), cut=st.integers(1, 50), read=st.integers(1, 90))
+def test_what_mpirun_cuts_and_tags_is_whole_again(given: list[list[bytes]], cut: int, read: int) -> None:
+    streams = [b"".join(through(frames.ForMpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
+    whole = b"".join(b"".join(through(frames.Plain(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
+    mixed = b""
+    for at in range(0, max(map(len, streams)), cut):
+        mixed += b"".join(
+            b"[1,%d]<stdout>:" % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:]
+        )
+    united = frames.FromMpirun(plain(b"? "), tag())
+    came = [line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])] + united.rest()
+    assert sorted(b"".join(came)) == sorted(whole), "no byte is lost"
+    assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(filter(None, ENDS.split(whole)))
+
+
+def test_what_no_supervisor_sent_is_told_apart() -> None:
+    united = frames.FromMpirun(plain(b"[-] "), tag())
+    came = united.take(b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f")
+    assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
+    united, tail = frames.United(plain(b"[-] "), tail := bytearray()), tail
+    came = united.take(b"torchrun says\npart\x1e7.1:\x1eno\n\x1e8.1:a whole line\x1f\n")
+    assert b"".join(came) == b"[-] torchrun says\n[-] part\na whole line\n"
+    assert tail == b"torchrun says\npart\n"
+
+
+def test_a_wrong_prefix_is_one_error() -> None:
+    with pytest.raises(SpecError) as raised:
+        load(None, "", {"ENTRYPOINT_LOGS_PREFIX": "{nod} "}, {})
+    assert raised.value.lines() == [
+        'ENTRYPOINT_LOGS_PREFIX: logs.prefix: there is no {nod} for a prefix | "{nod} " | '
+        "use {job}, {node}, {host}, {rank}, {stream}"
+    ]
