@@ -143,7 +143,6 @@ class Programs:
             from entrypoint.programs.uniting import Uniting
 
             self._uniting = await Uniting.start(launch.unite)
-            self._started.append(self._uniting.process)
         for number, _ in enumerate(launch.programs):
             if self._stopping is None:
                 await self._start(number)
@@ -312,12 +311,15 @@ class Programs:
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""
-        return sum(proc.number(f"/proc/{each.pid}/io", "wchar:") or 0 for each in self._started)
+        processes = [*self._started, *([self._uniting.process] if self._uniting else [])]
+        return sum(proc.number(f"/proc/{each.pid}/io", "wchar:") or 0 for each in processes)
 
     async def gone(self) -> None:
-        """Return when the programs that were started have ended."""
+        """Return when the programs that were started have ended, and their lines are passed on."""
         for program in self._started:
             await program.wait()
+        if self._uniting is not None:
+            await self._uniting.ended()
 
     # -- end
 

@@ -127,6 +127,17 @@ def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000
 
 
+def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
+    """The grace is for programs: what passes their lines on is not waited for."""
+    env = {**clean_environment(), "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"), "ENTRYPOINT_LOGS_PREFIX": "{rank} "}
+    words = ("run", "--launcher", "jax", "--slots", "2", "--", sys.executable, "-c", "while True: print('x' * 999)")
+    with subprocess.Popen([sys.executable, "-m", "entrypoint", *words], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) in (b"0 xxxx", b"1 xxxx")
+        process.terminate()
+        assert process.wait(20) == 143, "the grace is 30 s"
+
+
 def test_what_was_not_asked_for_is_not_imported() -> None:
     lines = ("--lines", "json", "--log", "/dev/null")
     for options, count in (((), 0), (lines, 3)):
