@@ -169,3 +169,22 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluste
     else:
         assert "\x1b" not in text
         assert "1 of 2 nodes are here" not in text
+
+
+def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
+    torch_python: str, cluster: Callable[..., Cluster]
+) -> None:
+    job = cluster(nodes=2, slots=2)
+    program = "import os; print('x' * 20000, flush=True); print('rank', os.environ['RANK'], flush=True)"
+    path = f"{Path(torch_python).parent}:{os.environ['PATH']}"
+    for rank in (1, 0):
+        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "python", "-c", program)
+        job.start(rank, env={"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json"}, argv=argv)
+    assert job.ends(100) == {0: 0, 1: 0}
+    for node in (0, 1):
+        found = [json.loads(line) for line in (job.out(node) + job.err(node)).splitlines()]
+        assert {each["node"] for each in found if each["stream"] != "entrypoint"} == {f"worker-{node}"}
+        said = [(each["rank"], each["text"]) for each in found if each["stream"] == "stdout"]
+        ranks = [2 * node, 2 * node + 1]
+        assert sorted(said) == sorted(pair for r in ranks for pair in ((r, "x" * 20000), (r, f"rank {r}")))
+        assert {each["rank"] for each in found if "OMP_NUM_THREADS" in each["text"]} == {None}
