@@ -85,7 +85,6 @@ def quote_html(value: object) -> str:
 
 
 _LANGUAGES: Mapping[str, Callable[[object], str]] = {
-    "html": quote_html,
     "sh": quote_sh,
     "sshd_config": quote_ssh,
     "ssh_config": quote_ssh,

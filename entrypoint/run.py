@@ -21,7 +21,7 @@ from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Say, Speaker, answer
+from entrypoint.host.speaker import Speaker, answer
 from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
@@ -59,7 +59,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
     hooked, asked = time.monotonic(), draft.topology  # another run directory may be taken; the timeline stays with this
-    not_ready = failed or _not_ready(spec, facts, draft, say)
+    not_ready = failed or checks.machine(spec, facts, draft, say)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
         not_ready = not_ready or unusable
@@ -93,14 +93,6 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
             return Outcome(status, ended("this node", status, over))
         say(f"{over}; starting again")
         attempt += 1
-
-
-def _not_ready(spec: JobSpec, facts: Facts, draft: Plan, say: Say) -> Outcome | None:
-    """Why this node cannot take part: what its machine lacks."""
-    not_ready, warnings = checks.machine(spec, facts, draft)
-    for words in warnings:
-        say(f"warning: {words}")
-    return not_ready
 
 
 async def boot(

@@ -37,7 +37,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
         except EntrypointError as error:
             refused.append(error.outcome)
     outcomes = (
-        machine(spec, facts, plan)[0],
+        machine(spec, facts, plan, lambda words: None),
         login(spec, facts, plan),
         launcher(facts, plan.launch),
         programs(spec, facts, plan),
@@ -45,14 +45,16 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
     return plan, [outcome for outcome in outcomes if outcome] + refused
 
 
-def machine(spec: JobSpec, facts: Facts, plan: Plan) -> tuple[Outcome | None, list[str]]:
-    """Before anything starts: what this container lacks, and warnings."""
+def machine(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> Outcome | None:
+    """Before anything starts: why this container cannot take part. Warnings are only said."""
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
-        return None, preflight.check(plan)
+        for words in preflight.check(plan):
+            say(f"warning: {words}")
     except EntrypointError as error:
-        return error.outcome, []
+        return error.outcome
+    return None
 
 
 def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | None]:

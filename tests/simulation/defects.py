@@ -7,7 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from entrypoint.job import actions, analysis, ending, leader, messages, peers, phases, ranks, rollcall, survey, talk, worker
+from entrypoint.job import (
+    actions,
+    analysis,
+    ending,
+    leader,
+    messages,
+    peers,
+    phases,
+    ranks,
+    rollcall,
+    survey,
+    talk,
+    worker,
+)
 from entrypoint.model import Outcome
 from entrypoint.values import replace
 
