@@ -197,7 +197,7 @@ class Programs:
             self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """A supervisor reports of its program, a rank or one of this node: start, first output, end, the end of copies."""
+        """A supervisor reports of its program, a rank or one of this node: start, first output, end, end of copies."""
         if event == "copy":
             self._copy_ended(value)
             return

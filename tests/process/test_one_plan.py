@@ -54,7 +54,7 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(run, "boot", boot)
     monkeypatch.setattr(run.process, "replace", become)
-    monkeypatch.setattr(run.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
+    monkeypatch.setattr(run.hooks.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
     run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from entrypoint.values import replace
 
 pytestmark = pytest.mark.see
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
-SECRET = {"ENTRYPOINT_SECRET": "6c1f0a9be2d84753"}
+SECRET = {"ENTRYPOINT_SECRET": secrets.token_hex(16)}
 IB0 = Interface("ib0", "10.9.0.2", "10.9.0.0/24")
 
 
@@ -60,7 +61,7 @@ def test_the_limits_are_the_spec_s_and_no_file_that_is_shown_has_a_secret() -> N
     assert {file.name: (file.mode, file.secret) for file in made.files if file.name == netcheck.TOKEN} == {
         "token": (0o600, True)
     }
-    assert not [file.name for file in made.files if "6c1f0a9be2d84753" in file.text]
+    assert not [file.name for file in made.files if SECRET["ENTRYPOINT_SECRET"] in file.text]
 
 
 def test_before_the_program_the_nodes_hold_a_roll_call_whatever_the_launcher_and_the_plan_says_so() -> None:
