@@ -37,7 +37,7 @@ def load(kind: str, name: str) -> ModuleType:
     """
     known = names(kind)
     if name not in known:
-        raise ConfigError(f"no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}")
+        raise ConfigError(f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}")
     return importlib.import_module(f"entrypoint.{kind}.{name}")
 
 
@@ -52,7 +52,7 @@ def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleT
     if len(first) > 1:
         setting = kind.rstrip("s")
         raise ConfigError(
-            f"more than one {setting} matches this container",
+            f"EP200 more than one {setting} matches this container",
             ", ".join(first),
             f"set {setting}: in the spec, or ENTRYPOINT_{setting.upper()}",
         )

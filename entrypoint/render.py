@@ -41,7 +41,9 @@ def quote_ssh(value: object) -> str:
     """
     text = str(value)
     if re.search(r"[\n\r\0]", text):
-        raise ConfigError("a value for ssh's configuration holds a line end", repr(text[:60]), "remove the line end")
+        raise ConfigError(
+            "EP127 a value for ssh's configuration holds a line end", repr(text[:60]), "remove the line end"
+        )
     if re.fullmatch(r"[\w@%+=:,./*!?^-]+", text, re.ASCII):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -54,7 +56,9 @@ def quote_word(value: object) -> str:
     """
     text = str(value)
     if not re.fullmatch(r"[^\s#]+", text):
-        raise ConfigError("a word of a hostfile cannot hold white space or #", repr(text[:60]), "use another name")
+        raise ConfigError(
+            "EP127 a word of a hostfile cannot hold white space or #", repr(text[:60]), "use another name"
+        )
     return text
 
 

@@ -53,7 +53,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     """
     if draft.no_roll_call:
         others = "each node waits for its peers and ends by itself, whatever the others do"
-        say(f"no roll call, since {draft.no_roll_call}: {others}")
+        say(f"EP506 no roll call, since {draft.no_roll_call}: {others}")
     for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
         say(f"warning: {words}")
     begun = time.monotonic()
@@ -90,7 +90,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
         if signals.stopped:
             status = 128 + signals.stopped
-            return Outcome(status, ended("this node", status, over))
+            return Outcome(status, f"EP611 {ended('this node', status, over)}")
         say(f"{over}; starting again")
         attempt += 1
 
@@ -199,7 +199,7 @@ class Loop:
         elif isinstance(error, EntrypointError):
             outcome = error.outcome
         else:
-            reason = f"internal error: {type(error).__name__}: {error} | please report it"
+            reason = f"EP900 internal error: {type(error).__name__}: {error} | please report it"
             outcome = Outcome(EXIT_SOFTWARE, reason)
         self.tell(events.Faulted(outcome))
 

@@ -52,13 +52,13 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 
     spec, text = inputs.spec(args, say)
     if not args.spec:
-        raise UsageError("deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
+        raise UsageError("EP805 deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
     nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() else None
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
-        raise UsageError("--nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
+        raise UsageError("EP800 --nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
     own: dict[str, Any] = _options(args, module)
     own["patches"] = tuple(
         each for file in own.pop("patch", ()) for each in specs.read_patches(inputs.text(file), file)
@@ -66,9 +66,9 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
-        say(f"secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
+        say(f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
     if left := specs.kept_back(spec):
-        say(f"secrets are left out of the file | {', '.join(left)} | give them to the containers")
+        say(f"EP128 secrets are left out of the file | {', '.join(left)} | give them to the containers")
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         say(line)
     return outputs.give(rendered, args.out, say)
@@ -85,7 +85,7 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
     takes = getattr(target, "TAKES", DEFAULT)
     if other := [f"--{name}" for name in given if name not in takes]:
         do = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
-        raise UsageError(f"the target {args.target} cannot express this", ", ".join(other), do)
+        raise UsageError(f"EP803 the target {args.target} cannot express this", ", ".join(other), do)
     if not args.image and getattr(target, "NEEDS_IMAGE", True):
-        raise UsageError(f"the target {args.target} needs an image", "no --image", "add --image IMAGE")
+        raise UsageError(f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE")
     return {name: value for name, value in given.items() if name not in ("nodes", "resource")}

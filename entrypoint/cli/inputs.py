@@ -35,7 +35,7 @@ def spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
         given = data.decode("utf-8", "surrogateescape")
     asked = load(given, args.spec or "", environ(), overrides(args))
     for words in asked.renamed:
-        say(f"warning: {words}")
+        say(f"warning: EP114 {words}")
     return asked, given or ""
 
 
@@ -55,7 +55,7 @@ def _read(path: str, what: str, do: str) -> bytes:
     try:
         return files.read(path)
     except OSError as error:
-        raise NoInputError(f"cannot read {what}", error.strerror or "", do) from None
+        raise NoInputError(f"EP111 cannot read {what}", error.strerror or "", do) from None
 
 
 def overrides(args: argparse.Namespace) -> dict[str, Override]:

@@ -38,4 +38,4 @@ def write(folder: Path, made: Sequence[File]) -> None:
             files.put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
         seen = error.strerror or str(error)
-        raise CantCreateError(f"cannot write into {folder}", seen, "give --out a writable place") from None
+        raise CantCreateError(f"EP112 cannot write into {folder}", seen, "give --out a writable place") from None

@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         _, unknown, words = message.partition("unrecognized arguments: ")
         do = _advice(words.split(" ")[0].partition("=")[0]) if unknown else f"try: {self.prog} --help"
-        raise UsageError(" ".join(secret.masked_words(message.split(" "))), "", do)
+        raise UsageError(f"EP110 {' '.join(secret.masked_words(message.split(' ')))}", "", do)
 
     def _print_message(self, message: str, file: object = None) -> None:  # --help and --version
         answer(message)

@@ -49,7 +49,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     if args.verb == "make":
         if len(args.server_id) != len(args.devices):
             seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
-            raise UsageError("each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
+            raise UsageError("EP110 each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
         tables = [
             ranktable.from_hccn_conf(inputs.text(given), server, given)
             if kind == "hccn-conf"

@@ -39,9 +39,10 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)
     if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
-        say(f"secrets are left out of torchrun.sh and torchlaunch.sh | {', '.join(own)} | give them where one runs")
+        what = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
+        say(f"{what} | {', '.join(own)} | give them where one runs")
     if left := specs.kept_back(spec):
-        say(f"secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
+        say(f"EP128 secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
     for file in scripts:
         say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0

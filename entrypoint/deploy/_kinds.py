@@ -43,9 +43,10 @@ KINDS = {
         needs_words=True,
         counts_slots=True,
         notes=(
-            "an MPIJob looks at no exit status | after 69, 71, 75 and 143 it ends, too"
+            "EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143 it ends, too"
             " | add restarts: 3 to the spec, or use --kind job or jobset",
-            "an MPIJob gets no probes | older releases of its operator hide Pods that are not ready from each other"
+            "EP808 an MPIJob gets no probes"
+            " | older releases of its operator hide Pods that are not ready from each other"
             " | ask `entrypoint health` in a Pod",
         ),
     ),
@@ -58,7 +59,7 @@ KINDS = {
         counts_slots=True,
         generated=6,
         notes=(
-            "a TrainJob looks at no exit status | its runtime decides what is started again"
+            "EP808 a TrainJob looks at no exit status | its runtime decides what is started again"
             " | give a TrainingRuntime of your own a failure policy, or use --kind jobset",
         ),
     ),
@@ -66,7 +67,7 @@ KINDS = {
         lambda job, rank: f"{job}-node-{rank}",
         "volcano.sh/job-name",
         notes=(
-            "Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted"
+            "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted"
             " | evictions count, and a Pod that was killed (137) does not end the job: its peers' 75 starts it again"
             " | change maxRetry by a patch",
         ),
@@ -80,11 +81,11 @@ def host_names(kind: str, job: str, nodes: int) -> list[str]:
     Raises ConfigError when the job's name makes one that cannot be a host name, or a Pod's.
     """
     if not job[0].isalpha():
-        raise ConfigError("a Service's name begins with a letter", f"name: {job}", f"use for example j{job}")
+        raise ConfigError("EP820 a Service's name begins with a letter", f"name: {job}", f"use for example j{job}")
     form = KINDS[kind]
     names = [form.host(job, rank) for rank in range(nodes)]
     longest = max(names, key=len) + "-xxxxx"[: form.generated]
     if len(longest) > _LABEL:
         seen = f"{longest} has {len(longest)} characters, DNS allows {_LABEL}"
-        raise ConfigError("the job's name is too long for its Pods' host names", seen, "shorten name")
+        raise ConfigError("EP820 the job's name is too long for its Pods' host names", seen, "shorten name")
     return [f"{name}.{job}" for name in names] if nodes > 1 else names

@@ -50,7 +50,9 @@ def directive(patch: Any) -> str:
     said = patch.get(_DIRECTIVE, "merge")
     if unknown or said not in ("merge", "replace", "delete"):
         seen = unknown[0] if unknown else f"{_DIRECTIVE}: {said}"
-        raise ConfigError("there is no such directive", seen, "use $patch: delete, $patch: replace or $patch: merge")
+        raise ConfigError(
+            "EP810 there is no such directive", seen, "use $patch: delete, $patch: replace or $patch: merge"
+        )
     return str(said)
 
 
@@ -69,14 +71,14 @@ def _list(base: list[Any], patch: list[Any], name: str) -> list[Any]:
     whole = [entry for entry in patch if directive(entry) == "replace"]
     if any(set(entry) != {_DIRECTIVE} for entry in whole):
         do = "write it as an entry of its own, with the new entries beside it"
-        raise ConfigError("`$patch: replace` of a list stands alone", f"in {name}", do)
+        raise ConfigError("EP810 `$patch: replace` of a list stands alone", f"in {name}", do)
     entries = [entry for entry in patch if entry not in whole]
     deletes = any(directive(entry) == "delete" for entry in entries)
     if not deletes and (whole or not key or not base):
         return [merge(None, entry) for entry in entries]
     if whole or not key:
         do = "write all entries that it should have"
-        raise ConfigError("no entry of this list can be deleted, since it is replaced as a whole", name, do)
+        raise ConfigError("EP810 no entry of this list can be deleted, since it is replaced as a whole", name, do)
     return _by_key(base, entries, name, key)
 
 
@@ -84,13 +86,15 @@ def _by_key(base: list[Any], patch: list[Any], name: str, key: str) -> list[Any]
     made = list(base)
     for entry in patch:
         if not isinstance(entry, Mapping) or key not in entry:
-            raise ConfigError(f"an entry of {name} is told by its {key}", f"one without {key}", f"give it its {key}")
+            raise ConfigError(
+                f"EP810 an entry of {name} is told by its {key}", f"one without {key}", f"give it its {key}"
+            )
         at = next((i for i, each in enumerate(made) if isinstance(each, dict) and each.get(key) == entry[key]), None)
         if directive(entry) == "delete":
             if at is None:
                 have = ", ".join(str(each.get(key)) for each in made if isinstance(each, dict)) or "none"
                 raise ConfigError(
-                    f"{name} has no such entry", f"{key}: {entry[key]}; it has {have}", "remove the patch"
+                    f"EP810 {name} has no such entry", f"{key}: {entry[key]}; it has {have}", "remove the patch"
                 )
             del made[at]
         elif at is None:

@@ -40,7 +40,7 @@ def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:
     """
     if spec.source("node_rank").origin == "flag":
         seen = f"{spec.source('node_rank').where} {spec.node_rank}"
-        raise UsageError("every container gets an index of its own", seen, "leave the flag out")
+        raise UsageError("EP803 every container gets an index of its own", seen, "leave the flag out")
     return {**own, **{setting.names[0]: setting.value for setting in given(spec)}, **own}
 
 
@@ -56,7 +56,9 @@ def same_slots(spec: JobSpec, what: str) -> int | None:
     """
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
-        raise ConfigError(what, f"slots {', '.join(sorted(map(str, slots)))}", "give all hosts as many slots")
+        raise ConfigError(
+            f"EP801 {what}", f"slots {', '.join(sorted(map(str, slots)))}", "give all hosts as many slots"
+        )
     return slots.pop()
 
 
@@ -67,5 +69,5 @@ def resources(options: Options) -> dict[str, str]:
     """
     wrong = [word for word in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", word)]
     if wrong:
-        raise UsageError("a resource is NAME=QUANTITY", ", ".join(wrong), "write --resource nvidia.com/gpu=8")
+        raise UsageError("EP804 a resource is NAME=QUANTITY", ", ".join(wrong), "write --resource nvidia.com/gpu=8")
     return {name: quantity for name, _, quantity in (word.partition("=") for word in options.resources)}

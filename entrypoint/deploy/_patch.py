@@ -72,7 +72,7 @@ def _meant(patch: _Object, objects: Mapping[int, _Object]) -> tuple[list[int], _
         target, inner = patch["target"], patch.get("patch")
         if set(patch) != {"target", "patch"} or not isinstance(target, Mapping) or set(target) - set(_TARGET):
             do = f"write target: {{kind: Job}} and patch: [...]; a target has {', '.join(_TARGET)}"
-            raise ConfigError("a patch with a target has a patch, and nothing else", ", ".join(patch), do)
+            raise ConfigError("EP810 a patch with a target has a patch, and nothing else", ", ".join(patch), do)
         wanted = dict(target)
     else:
         meta, inner = patch.get("metadata"), patch
@@ -80,7 +80,7 @@ def _meant(patch: _Object, objects: Mapping[int, _Object]) -> tuple[list[int], _
         if "apiVersion" in patch:
             wanted["group"], _, wanted["version"] = str(patch["apiVersion"]).rpartition("/")
     if not isinstance(wanted.get("kind"), str):
-        what, do = "whose patch is it?", "give it the object's kind, such as Job"
+        what, do = "EP810 whose patch is it?", "give it the object's kind, such as Job"
         raise ConfigError(what, f"it has {', '.join(patch) or 'nothing'}", do)
     if not {"group", "version"} & set(wanted) and wanted["kind"] in _GROUPS:
         wanted["group"] = _GROUPS[wanted["kind"]]
@@ -90,7 +90,7 @@ def _meant(patch: _Object, objects: Mapping[int, _Object]) -> tuple[list[int], _
         names = [
             f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}" for _, each in sorted(objects.items())
         ]
-        raise ConfigError("no rendered object is what this patch is for", seen, f"there are: {', '.join(names)}")
+        raise ConfigError("EP810 no rendered object is what this patch is for", seen, f"there are: {', '.join(names)}")
     return found, _change(inner)
 
 
@@ -107,7 +107,7 @@ def _change(patch: Any) -> _Change:
     operations = patch if isinstance(patch, list) else [patch]
     if not all(isinstance(each, Mapping) and set(_OPERATION) <= set(each) for each in operations):
         do = "write a list of operations: [{op: add, path: /spec/suspend, value: true}], or a part of the object"
-        raise ConfigError("this is no patch", "each operation has op and path", do)
+        raise ConfigError("EP810 this is no patch", "each operation has op and path", do)
     return lambda each: _operated(each, operations)
 
 
@@ -120,7 +120,7 @@ def _operated(each: _Object, operations: Sequence[_Object]) -> Any:
         except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, ValueError) as error:
             seen = f"{operation['op']} {operation['path']}: {str(error).partition(' in {')[0][:120]}"
             do = "see the object without this patch; a / in a name is written ~1"
-            raise ConfigError("an operation fails", seen, do) from None
+            raise ConfigError("EP810 an operation fails", seen, do) from None
     return each
 
 
@@ -137,10 +137,10 @@ def _checked(before: _Object, change: _Change) -> _Object | None:
     lost = [path for path, value in _flat(before) if _NEEDED.fullmatch(path) and kept.get(path) != value]
     if lost:
         do = "leave that as it is; the number of nodes is --nodes, the job's name is the spec's"
-        raise ConfigError(f"the job needs what this patch takes from {name}", ", ".join(lost[:3]), do)
+        raise ConfigError(f"EP811 the job needs what this patch takes from {name}", ", ".join(lost[:3]), do)
     if secrets := sorted({*_secrets(after)} - {*_secrets(before)}):
         do = "take it from a Secret: valueFrom: {secretKeyRef: {name: NAME, key: KEY}}"
-        raise ConfigError("a manifest is no place for secrets", f"env {', '.join(secrets)}", do)
+        raise ConfigError("EP802 a manifest is no place for secrets", f"env {', '.join(secrets)}", do)
     return dict(after)
 
 

@@ -26,7 +26,9 @@ def render(spec: JobSpec, options: Options) -> str:
     hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
     if not hosts:
         raise ConfigError(
-            "a compose file needs the names of the nodes", "the spec has no hosts", "add: hosts: [worker-0, worker-1]"
+            "EP800 a compose file needs the names of the nodes",
+            "the spec has no hosts",
+            "add: hosts: [worker-0, worker-1]",
         )
     own = {
         "ENTRYPOINT_SPEC": f"/job/{options.spec_name}",
@@ -63,13 +65,13 @@ def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int |
     if other := sorted(set(asked) - {access.resource for access in known.values()}):
         takes = " or ".join(f"{access.resource}=N" for access in known.values())
         do = f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
-        raise UsageError("compose cannot give such a resource", ", ".join(other), do)
+        raise UsageError("EP804 compose cannot give such a resource", ", ".join(other), do)
     counts: dict[str, list[int | None]] = {}
     for device, access in known.items():
         if number := asked.get(access.resource):
             if not number.isdecimal():
                 do = f"write --resource {access.resource}=2"
-                raise UsageError("a number of cards is a whole number", number, do)
+                raise UsageError("EP804 a number of cards is a whole number", number, do)
             counts[device] = [int(number)] * nodes
         elif spec.device == device:
             counts[device] = [spec.slots_of(rank) for rank in range(nodes)]
@@ -82,7 +84,7 @@ def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, l
     for device, numbers in counts.items():
         access, own, first = registry.access(device), numbers[rank], sum(number or 0 for number in numbers[:rank])
         if own is None and not access.driver:
-            raise ConfigError("how many cards has each node?", f"device: {device}, and no slots", "add slots: 8")
+            raise ConfigError("EP801 how many cards has each node?", f"device: {device}, and no slots", "add slots: 8")
         cards = [str(card) for card in range(first, first + (own or 0))]
         if access.driver and own != 0:
             which = {"count": "all"} if own is None else {"device_ids": cards}

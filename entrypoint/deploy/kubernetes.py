@@ -76,14 +76,14 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
         lost = [each for each in pod if each not in _POD]
         lost += [each for each in container if each not in (*_TRAINER, *_PATCHED)]
         do = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
-        lines.append(f"a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {do}")
+        lines.append(f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {do}")
     return lines
 
 
 def _kind(options: Options) -> str:
     name = options.kind or "job"
     if name not in KINDS:
-        raise UsageError("there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}")
+        raise UsageError("EP803 there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}")
     return name
 
 
@@ -101,7 +101,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
         raise ConfigError(
-            "how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
+            "EP800 how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
         )
     name = _kind(options)
     kind = KINDS[name]
@@ -110,13 +110,13 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
         place = place if kind.whole_pod else "by a patch: env of trainer, each with valueFrom: {secretKeyRef: ...}"
         do = f"take them out, and give them {place}"
-        raise ConfigError("a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
+        raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
     # As the nodes that the spec names by other names, each has its own slots.
     own = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
         seen = f"--kind {name}, and no slots"
-        raise ConfigError("how many ranks has each node? This kind counts them by itself", seen, "add slots: 8")
+        raise ConfigError("EP801 how many ranks has each node? This kind counts them by itself", seen, "add slots: 8")
     command = own_command(spec)
     words = ["entrypoint", "run", *(["--", *command] if command else [])]
     given = _settings(spec, [host + (f":{each}" if each else "") for host, each in zip(names, own, strict=True)])
@@ -146,7 +146,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
     """Variables of every Pod: where things are, then what flags and variables said of the job here."""
     if spec.source("secret_file").origin == "flag":
         do = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
-        raise UsageError("the Pods take the job's secret from a Secret", spec.secret_file or "", do)
+        raise UsageError("EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", do)
     own = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if len(hosts) > 1:
         own["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
@@ -162,10 +162,12 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
         seen = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
-        raise ConfigError("all Pods of a Job get as many cards", seen, f"add --resource {card}=N, the most of a node")
+        raise ConfigError(
+            "EP801 all Pods of a Job get as many cards", seen, f"add --resource {card}=N, the most of a node"
+        )
     if slots == {None}:
         seen = f"device: {spec.device}, and no slots"
-        raise ConfigError("how many cards has each node?", seen, f"add slots: 8, or --resource {card}=8")
+        raise ConfigError("EP801 how many cards has each node?", seen, f"add slots: 8, or --resource {card}=8")
     return {card: str(slots.pop()), **limits}
 
 

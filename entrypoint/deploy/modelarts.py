@@ -32,17 +32,17 @@ def render(spec: JobSpec, options: Options) -> str:
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError("how many instances should the job get?", "the spec has no hosts", "add --nodes 2")
+        raise ConfigError("EP800 how many instances should the job get?", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
         seen = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
-        raise UsageError("ModelArts names the hosts", seen, f"leave it out, and say --nodes {nodes}")
+        raise UsageError("EP803 ModelArts names the hosts", seen, f"leave it out, and say --nodes {nodes}")
     if not options.flavor:
         do = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
-        raise UsageError("which instances should the job get?", "no --flavor", do)
+        raise UsageError("EP805 which instances should the job get?", "no --flavor", do)
     said, names = written(spec)
     if names:
         do = "take them out, and give them as the job's environment variables in the console"
-        raise ConfigError("a training job's body is no place for secrets", f"in the spec: {', '.join(names)}", do)
+        raise ConfigError("EP802 a training job's body is no place for secrets", f"in the spec: {', '.join(names)}", do)
     resource = {"flavor_id": options.flavor, "node_count": nodes}
     body = {
         "kind": "job",
@@ -65,7 +65,7 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
     """What to say beside the body: the boot command for the console, and the secret that is not in the body."""
     lines = [f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"]
     if (len(spec.hosts) or options.nodes or 1) > 1 and not spec.secret_file:
-        lines.append("the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job")
+        lines.append("EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job")
     return lines
 
 
@@ -86,5 +86,5 @@ def _obs(path: str, flag: str) -> str:
     """A folder of OBS as the API writes it: /bucket/folder/."""
     found = re.fullmatch(r"(obs:/)?(/[^/\s]+(/[^/\s]+)*)/?", path)
     if not found:
-        raise UsageError("this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/")
+        raise UsageError("EP806 this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/")
     return f"{found[2]}/"

@@ -42,10 +42,10 @@ def render(spec: JobSpec, options: Options) -> str:
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError("how many nodes should the job get?", "the spec has no hosts", "add --nodes 2")
+        raise ConfigError("EP800 how many nodes should the job get?", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
         do = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
-        raise UsageError("Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", do)
+        raise UsageError("EP803 Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", do)
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     asked = resources(options)
@@ -88,18 +88,20 @@ def render(spec: JobSpec, options: Options) -> str:
 def _runtime(options: Options) -> str:
     runtime = options.runtime or ("pyxis" if options.image else "none")
     if runtime not in _RUNTIMES:
-        raise UsageError("no such container runtime", f"--runtime {runtime}", f"use one of {', '.join(_RUNTIMES)}")
+        raise UsageError(
+            "EP803 no such container runtime", f"--runtime {runtime}", f"use one of {', '.join(_RUNTIMES)}"
+        )
     if runtime == "none" and options.image:
         do = "leave --image out, or say --runtime pyxis or apptainer"
-        raise UsageError("without a container runtime there is no image", f"--image {options.image}", do)
+        raise UsageError("EP805 without a container runtime there is no image", f"--image {options.image}", do)
     if runtime != "none" and not options.image:
-        raise UsageError(f"--runtime {runtime} needs an image", "", "add --image IMAGE")
+        raise UsageError(f"EP805 --runtime {runtime} needs an image", "", "add --image IMAGE")
     return runtime
 
 
 def _whole(name: str, quantity: str) -> str:
     if quantity and not re.fullmatch(r"[1-9]\d*", quantity):
-        raise UsageError(f"Slurm counts {name} in whole numbers", quantity, f"write --resource {name}=16")
+        raise UsageError(f"EP804 Slurm counts {name} in whole numbers", quantity, f"write --resource {name}=16")
     return quantity
 
 
@@ -107,7 +109,9 @@ def _memory(quantity: str) -> str:
     """Memory as Slurm writes it, whose units are powers of 1024; 256Gi is 256G."""
     found = re.fullmatch(r"([1-9]\d*)([KMGT])i?", quantity)
     if quantity and not found:
-        raise UsageError("Slurm wants memory as a whole number with its unit", quantity, "write --resource memory=64G")
+        raise UsageError(
+            "EP804 Slurm wants memory as a whole number with its unit", quantity, "write --resource memory=64G"
+        )
     return f"{found[1]}{found[2]}" if found else ""
 
 
@@ -116,15 +120,15 @@ def _gres(spec: JobSpec, asked: dict[str, str], slots: int | None) -> str:
     names = {_GRES.get(name, name): quantity for name, quantity in asked.items()}
     if other := sorted(name for name in names if not re.fullmatch(r"[A-Za-z][\w.-]*(:[\w.-]+)?", name)):
         do = "write the name of your cluster's GRES, which `sinfo -o %G` prints: --resource npu=8"
-        raise UsageError("Slurm has no such resource", ", ".join(other), do)
+        raise UsageError("EP804 Slurm has no such resource", ", ".join(other), do)
     card = registry.access(spec.device).resource if spec.device else ""
     if card and not names:
         if card not in _GRES:
             do = "add --resource NAME=8, with the name of your cluster's GRES, which `sinfo -o %G` prints"
-            raise ConfigError("each cluster has its own name for such cards", f"device: {spec.device}", do)
+            raise ConfigError("EP804 each cluster has its own name for such cards", f"device: {spec.device}", do)
         if slots is None:
             seen = f"device: {spec.device}, and no slots"
-            raise ConfigError("how many cards has each node?", seen, "add slots: 8, or --resource gpu=8")
+            raise ConfigError("EP801 how many cards has each node?", seen, "add slots: 8, or --resource gpu=8")
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 
@@ -134,7 +138,9 @@ def _notice(spec: JobSpec) -> int:
     notice = round(spec.timeouts.grace) + _SPARE
     if notice > _LATEST:
         seen = f"timeouts.grace is {spec.timeouts.grace:g}"
-        raise ConfigError("Slurm cannot signal so long before the end", seen, f"give at most {_LATEST - _SPARE} s")
+        raise ConfigError(
+            "EP807 Slurm cannot signal so long before the end", seen, f"give at most {_LATEST - _SPARE} s"
+        )
     return notice
 
 
@@ -144,13 +150,13 @@ def _time(spec: JobSpec, options: Options) -> str:
     found = _TIME.fullmatch(options.time)
     if not found:
         do = "write minutes, hours:minutes:seconds or days-hours: 90, 12:00:00, 2-12"
-        raise UsageError("this is no time limit of Slurm's", f"--time {options.time}", do)
+        raise UsageError("EP807 this is no time limit of Slurm's", f"--time {options.time}", do)
     part = {name: int(digits or 0) for name, digits in found.groupdict().items()}
     hours = part["days"] * 24 + part["h"] + part["hours"]
     minutes = part["m"] + part["min"] + part["minutes"]
     if (hours * 60 + minutes) * 60 + part["s"] + part["sec"] + part["seconds"] <= _notice(spec):
         seen = f"--time {options.time}, and SIGTERM comes {_notice(spec)} s before"
-        raise UsageError("the time limit leaves the job no time", seen, "give more, or lower timeouts.grace")
+        raise UsageError("EP807 the time limit leaves the job no time", seen, "give more, or lower timeouts.grace")
     return options.time
 
 
@@ -166,7 +172,7 @@ def _container(runtime: str, options: Options, paths: Sequence[str], names: Sequ
     if runtime == "none":
         return []
     if odd := [path for path in paths if re.search("[,:]", path)]:
-        raise UsageError("such a path cannot be mounted", ", ".join(odd), "use one without , and :")
+        raise UsageError("EP806 such a path cannot be mounted", ", ".join(odd), "use one without , and :")
     if runtime == "apptainer":
         known = "://" in options.image or options.image.startswith(("/", ".")) or options.image.endswith(".sif")
         image = options.image if known else f"docker://{options.image}"

@@ -66,7 +66,7 @@ def cards(facts: Facts) -> tuple[int, ...]:
             break
         if found and there[int(number[0])] <= found[-1]:
             raise ConfigError(
-                f"{_VISIBLE} does not ascend, which CANN asks for", repr(visible[:60]), f"sort {_VISIBLE}"
+                f"EP402 {_VISIBLE} does not ascend, which CANN asks for", repr(visible[:60]), f"sort {_VISIBLE}"
             )
         found.append(there[int(number[0])])
         if number[0] != entry:
@@ -79,7 +79,9 @@ def _there(facts: Facts) -> tuple[int, ...]:
     if not simulated:
         return _files(facts)
     if not re.fullmatch(r"[1-9][0-9]{0,3}", simulated):
-        raise ConfigError(f"{_SIMULATE} is not a number of cards", repr(simulated[:60]), "give 1 or more, or unset it")
+        raise ConfigError(
+            f"EP402 {_SIMULATE} is not a number of cards", repr(simulated[:60]), "give 1 or more, or unset it"
+        )
     return tuple(range(int(simulated)))
 
 

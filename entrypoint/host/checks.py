@@ -90,7 +90,7 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     if launch.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
         what, do = launch.needs_ipv4
         seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
-        return ConfigError(what, seen, f"give the containers IPv4 addresses, too, {do}").outcome
+        return ConfigError(f"EP405 {what}", seen, f"give the containers IPv4 addresses, too, {do}").outcome
     path = facts.env.get("PATH", "")
     for name in launch.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
@@ -123,12 +123,12 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
     give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
     # Platforms give a parameter server no device.
     if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
-        what = f"device {spec.device} was asked for and is not in this container ({spec.source('device')})"
+        what = f"EP400 device {spec.device} was asked for and is not in this container ({spec.source('device')})"
         raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
     slots = topology.this.slots
     # With a rank table, ranks and devices are compared when the table is there.
     if 0 < device.count < slots and plan.launch.ranks is not None and not plan.launch.needs_rank_table:
-        what = f"{slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
+        what = f"EP401 {slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
         do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
         raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
 
@@ -137,7 +137,7 @@ def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
     """Refuse a node without the network interface that was asked for: its ranks would wait for the others, or fail."""
     wanted = spec.network.interface
     if wanted != interfaces.AUTO and interfaces.pick(facts.interfaces, wanted) is None:
-        what = f"{plan.topology.this.host} has no network interface {wanted} ({spec.source('network.interface')})"
+        what = f"EP403 {plan.topology.this.host} has no network interface {wanted} ({spec.source('network.interface')})"
         there = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
         do = "name one that is up and has an address, by its network where nodes have other names for it, or none"
         raise ConfigError(what, f"it has {there or 'none that is up and has an address'}", do)

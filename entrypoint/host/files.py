@@ -78,14 +78,14 @@ class RunDir:
         found = os.lstat(self.path)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise ConfigError(
-                "the run directory is not ours alone",
+                "EP411 the run directory is not ours alone",
                 f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}",
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
         names = sorted(os.listdir(self.path))
         if names and "lock" not in names:  # `close` would remove them: the directory may be somebody's home
             raise ConfigError(
-                "the run directory holds other files",
+                "EP411 the run directory holds other files",
                 f"{path}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
                 "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
             )
@@ -100,9 +100,9 @@ class RunDir:
             os.close(lock)
             if isinstance(error, BlockingIOError):
                 do = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
-                raise Busy("another entrypoint is at work in this run directory", str(self.path), do) from None
+                raise Busy("EP414 another entrypoint is at work in this run directory", str(self.path), do) from None
             raise CantCreateError(  # such as Lustre, mounted without flock
-                "the run directory's file system cannot lock files",
+                "EP412 the run directory's file system cannot lock files",
                 f"{self.path}: {error.strerror}",
                 "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
             ) from None
@@ -161,7 +161,7 @@ def make_folders(paths: Iterable[str]) -> None:
         if around.st_mode & stat.S_IWOTH and not mine:
             seen = f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}"
             do = "remove it, or set ENTRYPOINT_LOG_DIR to another"
-            raise ConfigError("a directory for logs is not ours", seen, do)
+            raise ConfigError("EP413 a directory for logs is not ours", seen, do)
 
 
 @contextlib.contextmanager
@@ -171,4 +171,4 @@ def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]
         yield
     except OSError as error:
         do = f"make room, or set {setting} to a writable place"
-        raise CantCreateError(f"cannot write {path}", error.strerror or str(error), do) from error
+        raise CantCreateError(f"EP410 cannot write {path}", error.strerror or str(error), do) from error

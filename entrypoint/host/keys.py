@@ -59,7 +59,7 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
     secret = _baked(spec) if spec.ssh.compat == "baked-keys" else _secret(spec)
     if secret is None:
         raise ConfigError(
-            f"a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
+            f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
             "no secret and no key files",
             "give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32), "
             "or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
@@ -72,7 +72,9 @@ def warnings(spec: JobSpec) -> list[str]:
     if spec.ssh.compat == "none":
         return []
     what = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
-    return [f"{what} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"]
+    return [
+        f"EP305 {what} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+    ]
 
 
 def _secret(spec: JobSpec) -> bytes | None:
@@ -83,7 +85,7 @@ def _secret(spec: JobSpec) -> bytes | None:
     secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")
     if wrong := weakness(secret):
         what, seen = wrong
-        raise ConfigError(f"{what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
+        raise ConfigError(f"EP301 {what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
     return secret
 
 
@@ -101,7 +103,7 @@ def _baked(spec: JobSpec) -> bytes:
         key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         do = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
-        raise ConfigError("ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
+        raise ConfigError("EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
     kind = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
 
@@ -160,9 +162,9 @@ def _parse(path: str, field: str) -> tuple[bytes, bytes]:
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{field} is not a private key we can read", f"{path}: {error}", do) from None
+        raise ConfigError(f"EP302 {field} is not a private key we can read", f"{path}: {error}", do) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{field} is not an Ed25519 key", path, do)
+        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, do)
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
@@ -175,7 +177,7 @@ def _read(path: str, field: str) -> bytes:
             do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
         # A user may have given the secret itself instead of a file name.
         shown = HIDDEN if "/" not in path and weakness(os.fsencode(path)) is None else path
-        raise NoInputError(f"cannot read {field}", f"{shown}: {error.strerror}", do) from None
+        raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", do) from None
 
 
 def _private(seed: bytes, public: bytes) -> bytes:

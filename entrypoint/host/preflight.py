@@ -37,7 +37,7 @@ def _disk(plan: Plan) -> EntrypointError | None:
     """Files are written later, too: report a full disk before the ranks start, not after."""
     run_dir = Path(plan.topology.run_dir)
     place = next(folder for folder in (run_dir, *run_dir.parents) if folder.is_dir())
-    what, do = f"cannot write {run_dir}", "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+    what, do = f"EP410 cannot write {run_dir}", "make room, or set ENTRYPOINT_RUN_DIR to a writable place"
     try:
         disk = os.statvfs(place)
     except OSError as error:
@@ -63,7 +63,7 @@ def _handles(plan: Plan) -> EntrypointError | None:
         return None
     nodes, slots = len(plan.topology.nodes), plan.topology.this.slots
     seen = f"{soft} may be open, {need} are needed (nodes: {nodes}, ranks here: {slots})"
-    return OsError("too few file handles", seen, "start the container with --ulimit nofile=65536")
+    return OsError("EP420 too few file handles", seen, "start the container with --ulimit nofile=65536")
 
 
 def _handles_of_ranks(plan: Plan) -> str | None:
@@ -72,7 +72,7 @@ def _handles_of_ranks(plan: Plan) -> str | None:
     if plan.topology.world_size == 1 or _enough(soft, need):
         return None
     seen = f"{soft} may be open, each of {plan.topology.world_size} ranks may need {need}"
-    return f"few file handles | {seen} | start the container with --ulimit nofile=65536"
+    return f"EP421 few file handles | {seen} | start the container with --ulimit nofile=65536"
 
 
 def _enough(limit: int, need: int) -> bool:
@@ -88,14 +88,16 @@ def _shared_memory(plan: Plan, root: Path) -> str | None:
     try:
         shm = os.statvfs(root / "dev/shm")
     except OSError as error:
-        return f"no shared memory | /dev/shm: {error.strerror} | {do}"
+        return f"EP422 no shared memory | /dev/shm: {error.strerror} | {do}"
     if not os.access(root / "dev/shm", os.W_OK):
-        return f"no shared memory | /dev/shm cannot be written | {do}"
+        return f"EP422 no shared memory | /dev/shm cannot be written | {do}"
     free = shm.f_bavail * shm.f_frsize
     if free >= need:
         return None
     seen = f"{free >> 10} KiB" if free < _MIB else f"{free // _MIB} MiB"
-    return f"little shared memory | {seen} free in /dev/shm, {slots} ranks here may need {need // _MIB} MiB | {do}"
+    return (
+        f"EP422 little shared memory | {seen} free in /dev/shm, {slots} ranks here may need {need // _MIB} MiB | {do}"
+    )
 
 
 def _locked_memory(root: Path) -> str | None:
@@ -105,4 +107,4 @@ def _locked_memory(root: Path) -> str | None:
     if soft == resource.RLIM_INFINITY or not any((root / "dev/infiniband").glob("uverbs*")) or may_lock:
         return None
     seen = f"{soft >> 10} KiB, with RDMA devices in /dev/infiniband"
-    return f"little memory can be locked | {seen} | start the container with --ulimit memlock=-1"
+    return f"EP423 little memory can be locked | {seen} | start the container with --ulimit memlock=-1"

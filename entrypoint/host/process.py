@@ -36,7 +36,7 @@ def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
     name = os.fsdecode(error.filename or argv[0])  # the program, its last place on PATH, or the working directory
     place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
     status = EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
-    return Outcome(status, f"cannot start {argv[0]}: {place}{error.strerror}", program=True)
+    return Outcome(status, f"EP440 cannot start {argv[0]}: {place}{error.strerror}", program=True)
 
 
 def show(name: str) -> None:

@@ -41,7 +41,7 @@ def look(facts: Facts, topology: Topology, say: Say) -> Cards:
     there = ranktable.nodes(table)
     if len(there) != len(topology.nodes):
         raise ConfigError(
-            f"rank table {table.where} is of another job than this",
+            f"EP704 rank table {table.where} is of another job than this",
             f"it has {len(there)} nodes, this job {len(topology.nodes)}",
             "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
         )

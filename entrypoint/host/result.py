@@ -70,7 +70,7 @@ class Result:
             if (owner := os.lstat(file).st_uid) != os.geteuid():
                 seen = f"{file} is owned by {owner}, we are {os.geteuid()}"
                 do = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
-                raise ConfigError("another user's file is in the place of this job's result", seen, do)
+                raise ConfigError("EP411 another user's file is in the place of this job's result", seen, do)
         self._file = file
 
     def end(self, outcome: Outcome) -> Outcome:
@@ -91,7 +91,7 @@ class Result:
                 put(path, text, 0o644)
             except OSError as error:
                 do = "whatever lies there is not this job's"
-                self._say(f"the result cannot be written | {self._file}: {error.strerror or error} | {do}")
+                self._say(f"EP415 the result cannot be written | {self._file}: {error.strerror or error} | {do}")
         return outcome
 
 
@@ -108,5 +108,5 @@ def recorded(say: Say) -> Iterator[Result]:
         result.end(stop.outcome)
         raise
     except Exception as error:
-        result.end(Outcome(EXIT_SOFTWARE, f"internal error: {type(error).__name__}: {error}"))
+        result.end(Outcome(EXIT_SOFTWARE, f"EP900 internal error: {type(error).__name__}: {error}"))
         raise

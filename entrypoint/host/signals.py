@@ -36,7 +36,7 @@ class Stopped(BaseException):
 
     def __init__(self, signum: int) -> None:
         name = signal.Signals(signum).name
-        self.outcome = Outcome(128 + signum, f"ended by {name} ({128 + signum}) before the job started")
+        self.outcome = Outcome(128 + signum, f"EP611 ended by {name} ({128 + signum}) before the job started")
 
 
 class Signals:

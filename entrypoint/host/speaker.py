@@ -51,7 +51,7 @@ def answer(text: str) -> None:
     except BrokenPipeError:
         return
     except OSError as error:
-        raise CantCreateError("cannot write to stdout", error.strerror or "", "make room where it goes") from None
+        raise CantCreateError("EP113 cannot write to stdout", error.strerror or "", "make room where it goes") from None
 
 
 def hold_standard_streams() -> None:
@@ -177,7 +177,7 @@ class Speaker:
             cut = self._torn or self._cut()
             clear, self._drawn = _CLEAR if self._drawn else b"", ""
         if lost:
-            line = self._line(f"{count(lost, 'line')} could not be written here") + line
+            line = self._line(f"EP901 {count(lost, 'line')} could not be written here") + line
         try:
             write_all(self._fd, clear + (b"\n" + line if cut else line))
             lost, self._torn = 0, False

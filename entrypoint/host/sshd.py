@@ -55,7 +55,9 @@ class Sshd:
                 Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError as error:
                 do = "mount a tmpfs at /run, or run as another user"
-                raise CantCreateError("cannot make /run/sshd, which sshd run by root needs", str(error), do) from None
+                raise CantCreateError(
+                    "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), do
+                ) from None
         # A pipe of our own: with asyncio's, sshd would count as alive while one of its sessions holds the pipe.
         read_end, write_end = os.pipe()
         # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
@@ -114,7 +116,7 @@ class Sshd:
 
     def _failure(self, what: str, seen: str) -> OsError:
         seen = ": ".join(filter(None, (seen, "; ".join(self._last))))
-        return OsError(what, seen, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+        return OsError(f"EP433 {what}", seen, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with what was seen if sshd ends before `stop`."""
@@ -143,10 +145,10 @@ def check(facts: Facts) -> str:
     """
     program = facts.programs.get("sshd")
     if program is None:
-        raise ConfigError("this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+        raise ConfigError("EP430 this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
     if not facts.user and NAMES not in facts.programs:
         raise ConfigError(
-            f"ssh needs a user name for uid {facts.uid}",
+            f"EP431 ssh needs a user name for uid {facts.uid}",
             f"no entry in /etc/passwd, no {NAMES}",
             "install libnss-wrapper, or run as a user that the image has",
         )
@@ -154,7 +156,7 @@ def check(facts: Facts) -> str:
     missing = [name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)]
     if missing:
         raise ConfigError(
-            "an sshd run by root cannot work in this container",
+            "EP432 an sshd run by root cannot work in this container",
             f"no {', '.join(missing)}",
             "run as another user (the images' own is 1000:100), or add these capabilities",
         )
@@ -174,7 +176,7 @@ def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
         put(passwd, os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"), 0o600)
     except OSError as error:
         do = "make room, or set ENTRYPOINT_RUN_DIR"
-        raise CantCreateError(f"cannot write {passwd}", error.strerror or str(error), do) from error
+        raise CantCreateError(f"EP410 cannot write {passwd}", error.strerror or str(error), do) from error
     return {"LD_PRELOAD": facts.programs[NAMES], "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": "/etc/group"}
 
 

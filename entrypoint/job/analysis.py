@@ -125,6 +125,12 @@ def ended(what: str, status: int, why: str = "") -> str:
     return f"{what} was ended by SIG{name} ({status}){because}" if name else f"{what} exited with {status}{because}"
 
 
+def of_program(end: End) -> Outcome:
+    """The job's outcome by the end of a program; a failure has a message id, unless its sentence brings one."""
+    id = "" if not end.status or end.reason.startswith("EP") else "EP601 " if end.status - 128 in _SIGNALS else "EP600 "
+    return Outcome(end.status, f"{id}{end.reason}", program=True)
+
+
 def named(missing: Mapping[str, str]) -> str:
     """Hosts with what is known of each: `a (no DNS), b (refused)`."""
     return ", ".join(f"{host} ({state})" for host, state in missing.items())

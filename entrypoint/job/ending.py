@@ -77,7 +77,7 @@ class Ending:
             return
         # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.heartbeat)
-        self._machine.say(f"the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
+        self._machine.say(f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
         self._late = True
         self._talk.expect(messages.Leaving, limit, self._end)
 

@@ -11,7 +11,7 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, on_node
+from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, of_program, on_node
 from entrypoint.job.ending import Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
@@ -225,7 +225,7 @@ class Leader:
         seen = f"nothing heard of it for {silent:.0f}s"
         if silent <= self._heartbeat_timeout:
             seen = f"its session ended, last word {silent:.1f}s before"
-        lost = f"{host} is lost: {why or seen}"
+        lost = f"EP602 {host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
         self._act(actions.Lost(node, reason))
         if not self._talk.over:
@@ -297,7 +297,7 @@ class Leader:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
         if not self._draft.launch.takes_signals:
-            self._say(f"{message.name}: not passed on, since {self._draft.launcher} would end by it")
+            self._say(f"EP614 {message.name}: not passed on, since {self._draft.launcher} would end by it")
             return
         self._say(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
         self._tell_all(message)
@@ -336,13 +336,13 @@ class Leader:
             self._say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
             for line in cause.tail:
                 self._say(f"  | {line}")
-        self._decide(Outcome(cause.status, cause.reason, program=True))
+        self._decide(of_program(cause))
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
             self._ending.force()
         status = 128 + event.signum
-        outcome = Outcome(status, ended("the job", status))
+        outcome = Outcome(status, f"EP611 {ended('the job', status)}")
         if self._begun or self.attempt > 1 or self.outcome is not None:
             self._stop(outcome)
         else:  # this node may come back; the others wait for it

@@ -54,4 +54,4 @@ class Peers(dict[int, Peer]):
         """A sentence, if this node just stood still for longer than peers wait; else ""."""
         if not self._stood > self.limit or now - self._stood_until > self.limit:
             return ""
-        return f"{self._host} stood still for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"
+        return f"EP603 {self._host} stood still for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"

@@ -57,7 +57,7 @@ class RankWatch:
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
             do = "see that mpirun's options let it use the hostfile"
-            self._decide(ConfigError(f"no rank runs on {', '.join(empty)}", words, do).outcome)
+            self._decide(ConfigError(f"EP604 no rank runs on {', '.join(empty)}", words, do).outcome)
 
     def out_of_time(self) -> None:
         """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
@@ -68,7 +68,7 @@ class RankWatch:
         do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
         do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(RetryError(f"mpirun has started {number} within {limit:.0f}s", do=do).outcome)
+        self._decide(RetryError(f"EP605 mpirun has started {number} within {limit:.0f}s", do=do).outcome)
 
     def launcher_ended(self, end: End) -> None:
         """mpirun has ended; what that means depends on its ranks."""
@@ -99,9 +99,9 @@ class RankWatch:
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
-            self._decide(ConfigError(f"{what} and has started {heard.words()}", do=do).outcome)
+            self._decide(ConfigError(f"EP606 {what} and has started {heard.words()}", do=do).outcome)
         elif heard.ended.keys() < heard.placed.keys():
-            self._decide(RetryError(f"{what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
+            self._decide(RetryError(f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
         else:
             self._settle(self._end)
 
@@ -114,7 +114,7 @@ class RankWatch:
     def progress(self, written: int, read: bool) -> None:
         """What mpirun had written when it was looked at."""
         if written == self._passed and self.heard.all_well():
-            self._machine.say("mpirun did not end, though every rank did: it is ended")
+            self._machine.say("EP613 mpirun did not end, though every rank did: it is ended")
             self._settle(End(0, "every rank", "every rank exited with 0"))
             return
         self._passed = written
@@ -137,7 +137,7 @@ class RankWatch:
             return
         self._answer(node, status)
         if status and status not in _CANNOT_START:
-            what = f"the start of mpirun's daemon failed on {self._nodes[node].host}"
+            what = f"EP608 the start of mpirun's daemon failed on {self._nodes[node].host}"
             self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
 
     def _answer(self, node: int, status: int) -> None:
@@ -151,7 +151,7 @@ class RankWatch:
             self._answer(node, message.status)
         if not message.status or self.heard.all_well():
             return  # mpirun told it to end
-        reason = ended(f"mpirun's daemon {message.name} on {host}", message.status, message.why)
+        reason = ended(f"EP608 mpirun's daemon {message.name} on {host}", message.status, message.why)
         if message.status > 128:
             self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason
@@ -159,4 +159,4 @@ class RankWatch:
     def limit(self, host: str, reason: str) -> None:
         """A node could not start a process. Before all ranks have started, it was a rank or its daemon."""
         if not self.heard.all_started():
-            self._decide(RetryError(f"{host} cannot start its ranks: {reason}").outcome)
+            self._decide(RetryError(f"EP609 {host} cannot start its ranks: {reason}").outcome)

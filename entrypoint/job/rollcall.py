@@ -62,7 +62,7 @@ class RollCall:
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name"
-            raise RefusedError(f"{host} is not of this job", f"{event.why}{also}", do)
+            raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
 
     def disagreed(self, host: str, event: events.Disagreed) -> None:
         """A peer has answered that it cannot be of this job."""
@@ -91,7 +91,7 @@ class RollCall:
             self._machine.after(self._join, self._look)
         if self._machine.now < self._goes_at:
             return False
-        self._machine.say(f"the job starts without {self._words()}; each may join later")
+        self._machine.say(f"EP507 the job starts without {self._words()}; each may join later")
         return True
 
     def _disagree(self) -> None:
@@ -105,7 +105,7 @@ class RollCall:
 
     def _out_of_time(self) -> None:
         if not self.own_name:
-            what = f"this node's own name has no address after {self._limit:.0f}s"
+            what = f"EP502 this node's own name has no address after {self._limit:.0f}s"
             raise UnavailableError(what, self._topology.this.host, "see that DNS knows it")
         if self._goes_at is not None and self._machine.now < self._goes_at:
             self._goes_at = self._machine.now
@@ -113,7 +113,7 @@ class RollCall:
             if self.over:
                 return
         number = sum(bool(why) for why in self._missing.values())
-        what = f"{number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
+        what = f"EP500 {number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
         raise UnavailableError(what, self._words(), do)
 
@@ -139,4 +139,4 @@ def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, 
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another order."""
     hosts, theirs = [node.host for node in topology.nodes], theirs or ("another node",)
     seen = f"{short(hosts)} on {topology.this.host}, {short(theirs)} on {theirs[0]}"
-    return "two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"
+    return "EP504 two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"

@@ -45,7 +45,7 @@ class StallWatch:
         elif idle >= self._limit and not self._warned:
             self._warned = True
             reason = f"no rank has printed anything for {idle / 60:.3g} minutes"
-            self._machine.say(f"{reason}; this is what they do:")
+            self._machine.say(f"EP610 {reason}; this is what they do:")
             self._talk.forget(answer=messages.Shown)
             self._talk.tell_all(messages.Stacks())
             self._talk.expect(messages.Shown, _SHOWN, lambda: self._shown(reason))
@@ -56,4 +56,4 @@ class StallWatch:
 
     def _shown(self, reason: str) -> None:
         if self._stops:
-            self._decide(RetryError(f"the job stalled: {reason}").outcome)
+            self._decide(RetryError(f"EP610 the job stalled: {reason}").outcome)

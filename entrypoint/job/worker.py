@@ -101,7 +101,7 @@ class Worker:
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
-        raise UnavailableError(f"{self._topology.leader.host} did not call within {limit:.0f}s", seen, do)
+        raise UnavailableError(f"EP501 {self._topology.leader.host} did not call within {limit:.0f}s", seen, do)
 
     def _leader_is_there(self) -> bool:
         return self._connected and self._machine.now - self._heard <= heartbeat.patience(self._heartbeat_timeout)
@@ -136,7 +136,7 @@ class Worker:
         for name, value in mine.items():
             if getattr(hello, name) != value:
                 seen = f"{short(value)} here, {short(getattr(hello, name))} on {self._topology.leader.host}"
-                return f"the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
+                return f"EP504 the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
 
     def _start(self, message: messages.Start) -> None:
@@ -173,7 +173,7 @@ class Worker:
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
-            reason = f"{self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
+            reason = f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
             outcome = RetryError(reason).outcome
             self._act(actions.Lost(_LEADER, reason))
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
@@ -189,7 +189,7 @@ class Worker:
         # Before the start it may come again: a leader calls until all have answered.
         if self._started:
             why = event.why or "its session ended"
-            self._decide(RetryError(f"{self._topology.leader.host} is lost: {why}").outcome)
+            self._decide(RetryError(f"EP602 {self._topology.leader.host} is lost: {why}").outcome)
 
     # -- what happens here
 
@@ -207,7 +207,7 @@ class Worker:
             if self._stopping:
                 self._do(messages.Stop(0))
         status = 128 + event.signum
-        outcome = Outcome(status, ended("this node", status))
+        outcome = Outcome(status, f"EP611 {ended('this node', status)}")
         if self._started or self.attempt > 1:  # a job that has run is stopped as a whole
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends

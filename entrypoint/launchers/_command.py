@@ -46,7 +46,7 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
             ours = _PACKAGES.get(module.rpartition(".")[0])
             first = f"{first} -m {module}"
     if ours:
-        what = f"the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
+        what = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
         program = "the program alone, such as: -- train.py"
         do = f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
         raise SpecError([Problem(spec.source("command").where, "command", what, f"`{first}`", do)])
@@ -76,7 +76,7 @@ def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
     """
     problems = []
     for name in filter(spec.env.__contains__, settled):
-        what, seen = f"{name} is set by the launcher", f"`{spec.env[name][:60]}`"
+        what, seen = f"EP119 {name} is set by the launcher", f"`{spec.env[name][:60]}`"
         where, do = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
         problems.append(Problem(where, f"env.{name}", what, seen, do))
     if problems:
@@ -95,7 +95,7 @@ def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, 
         name = _option(word)
         if name is not None and name in added:
             do = f"remove it; its value comes from {settled[name]}"
-            problems.append(Problem(where, "command", f"--{name} is added by the launcher", f"`{word[:60]}`", do))
+            problems.append(Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{word[:60]}`", do))
     if problems:
         raise SpecError(problems)
     words = [word for name, value in added.items() for word in (f"--{name}", value)]
@@ -113,7 +113,7 @@ def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapp
         name = _option(word)
         option = next((option for option in settled if name is not None and option.startswith(name)), None)
         if option:
-            what = f"--{option} is set by {setter}"
+            what = f"EP119 --{option} is set by {setter}"
             problems.append(Problem(where, path, what, f"`{word[:60]}`", f"set {settled[option]}"))
     if problems:
         raise SpecError(problems)

@@ -74,12 +74,12 @@ def _refuse(spec: JobSpec) -> None:
     for path in _OF_OPEN_MPI:
         if spec.value(path):
             where, do = spec.source(path).where, "remove it, or set launcher: mpirun"
-            problems.append(Problem(where, path, "mpiexec.hydra takes no options of Open MPI's", "", do))
+            problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", do))
     for path in ("mpi.bind_args", "mpi.extra_args"):
         for word in (spec.value(path) or "").split():
             option = word.lstrip("-").partition("=")[0]
             if word.startswith("-") and option in _SETTLED:
-                what, do = f"-{option} is set by launcher hydra", f"set {_SETTLED[option]}"
+                what, do = f"EP119 -{option} is set by launcher hydra", f"set {_SETTLED[option]}"
                 problems.append(Problem(spec.source(path).where, path, what, f"`{word[:60]}`", do))
     if problems:
         raise SpecError(problems)

@@ -49,7 +49,7 @@ def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
     if not cards:
         return ()
     if cards % slots:
-        what, seen = "the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
+        what, seen = "EP123 the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
         raise ConfigError(what, seen, f"set slots to 1, to {cards}, or to another divisor of it")
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))

@@ -81,7 +81,7 @@ def _check_majors(topology: Topology, members: Members) -> None:
         majors.setdefault(report.mpi.split(".")[0], []).append(f"{node.host} has {report.mpi or 'none'}")
     if len(majors) > 1:
         seen = "; ".join(", ".join(hosts) for hosts in majors.values())
-        raise ConfigError("the nodes have different Open MPI majors", seen, "use one image for all nodes")
+        raise ConfigError("EP450 the nodes have different Open MPI majors", seen, "use one image for all nodes")
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
@@ -145,7 +145,7 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
                 first.setdefault(each.name, f"{each.name} {each.network} on {node.host}")
         seen = ", ".join(first.values())
         do = "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS"
-        raise ConfigError("Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ", seen, do)
+        raise ConfigError("EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ", seen, do)
     if not chosen:
         # By default mpirun tells NCCL of the leader's name, and NCCL gives up where that is not there.
         alike = len(interfaces.names(filter(None, known))) < 2

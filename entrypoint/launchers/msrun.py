@@ -40,7 +40,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
         seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
-        raise ConfigError("msrun needs as many processes on one node as on any other", seen, "set slots for all nodes")
+        raise ConfigError(
+            "EP121 msrun needs as many processes on one node as on any other", seen, "set slots for all nodes"
+        )
     logs = f"{topology.log_dir}/{topology.job}-msrun"
     options = {
         "worker_num": sum(slots),

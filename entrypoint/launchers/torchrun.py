@@ -45,12 +45,15 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     if most != count:
         seen = f"{most}, with {count} host{'s' * (count > 1)} ({topology.origins.get('hosts', '')})"
         do = f"write {min(least, count)}:{count}, or name all hosts"
-        raise SpecError([Problem(where, "nodes", "the most nodes of an elastic job are its hosts", seen, do)])
+        raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", seen, do)])
     if least > most:
-        what = "the least is more than the most"
+        what = "EP120 the least is more than the most"
         raise SpecError([Problem(where, "nodes", what, spec.nodes, f"write {most}:{least}")])
     if spec.torch.rdzv_backend == "static":
-        what, do = "a static rendezvous has a fixed number of nodes", "set torch.rdzv_backend: c10d, or remove nodes"
+        what, do = (
+            "EP120 a static rendezvous has a fixed number of nodes",
+            "set torch.rdzv_backend: c10d, or remove nodes",
+        )
         raise SpecError([Problem(where, "nodes", what, spec.nodes, do)])
     return least
 

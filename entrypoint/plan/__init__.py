@@ -52,12 +52,12 @@ def settle(
     launcher = _launcher(spec, topology)
     if not (spec.command and spec.command[0]):
         raise ConfigError(
-            "there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
+            "EP115 there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
     if spec.nodes and launch.least is None:
         what, do = "only torchrun has elastic jobs", "set launcher: torchrun, or remove nodes"
-        raise ConfigError(f"{what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
+        raise ConfigError(f"EP120 {what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
     asked = spec.env if leader_env is None else leader_env
     given = {*facts.env, *facts.mpi_params, *asked}
     mode, no_roll_call = _mode(spec, facts, topology, launch)

@@ -45,7 +45,7 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
     seen = ", ".join(each[:_SHOWN]) + (f" and {len(each) - _SHOWN} more" if len(each) > _SHOWN else "")
     if len({":" in words for words in each}) > 1:
         do = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
-        return [f"warning: some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]
+        return [f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]
     return [f"network interface: {seen}"]
 
 
@@ -61,7 +61,7 @@ def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Mem
     for node, report in zip(topology.nodes, members.reports, strict=True):
         there = report.interface
         if there and there.network != mine.network and there.network in others:
-            what = f"network.interface {wanted} means two networks ({spec.source('network.interface')})"
+            what = f"EP404 network.interface {wanted} means two networks ({spec.source('network.interface')})"
             seen = f"{mine.name} {mine.network} on {topology.this.host}, {there.name} {there.network} on {node.host}"
             raise ConfigError(what, seen, f"choose by network, such as {mine.network}")
 
@@ -76,4 +76,4 @@ def clock_warnings(topology: Topology, members: Members) -> list[str]:
     if not apart:
         return []
     do = f"set the clocks of the machines by NTP; if all others are named, see {topology.leader.host}'s first"
-    return [f"warning: clocks differ from {topology.leader.host}'s | {', '.join(apart)} | {do}"]
+    return [f"warning: EP424 clocks differ from {topology.leader.host}'s | {', '.join(apart)} | {do}"]

@@ -67,12 +67,18 @@ def _from(site: Site, field: str) -> Source:
     return Source("platform", site.origins.get(field, site.platform))
 
 
+def _unknown(id: str, site: Site, field: str) -> ConfigError:
+    """A message with this id, in the words of the platform, which does not know the field."""
+    what, seen, do = site.unknown[field]
+    return ConfigError(f"{id} {what}", seen, do)
+
+
 def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[HostEntry]:
     if spec.hosts:
         origins["hosts"] = spec.source("hosts")
         hosts = [HostEntry.of(entry) for entry in spec.hosts]
     elif "hosts" in site.unknown:
-        raise ConfigError(*site.unknown["hosts"])
+        raise _unknown("EP201", site, "hosts")
     elif site.hosts:
         origins["hosts"] = _from(site, "hosts")
         hosts = _named(site.hosts)
@@ -80,18 +86,20 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
         origins["hosts"] = Source("default", "this container's host name")
         return [HostEntry(facts.hostname or "localhost")]
     if len(hosts) > MAX_NODES:
-        raise ConfigError(f"too many hosts ({origins['hosts']})", f"{len(hosts)}", f"a job has {MAX_NODES} at most")
+        raise ConfigError(
+            f"EP204 too many hosts ({origins['hosts']})", f"{len(hosts)}", f"a job has {MAX_NODES} at most"
+        )
     bad = [f"{host.name[:80]} ({wrong})" for host in hosts if (wrong := check_host(host.name))]
     if bad:
         raise ConfigError(
-            f"{len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
+            f"EP205 {len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
             ", ".join(bad),
             _advice(hosts, bad),
         )
     names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
-        raise ConfigError(f"a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
+        raise ConfigError(f"EP206 a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
     return hosts
 
 
@@ -124,7 +132,9 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
         other = first.setdefault((node.task, str(ip(address) or address.lower())), node.host)  # ::1 has many spellings
         if other != node.host:
             seen = f"{other} and {node.host} are both {address}"
-            raise ConfigError(f"two hosts have one address ({origin})", seen, "give each node an address of its own")
+            raise ConfigError(
+                f"EP206 two hosts have one address ({origin})", seen, "give each node an address of its own"
+            )
 
 
 def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
@@ -133,7 +143,7 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
     elif site.index is not None:
         rank, origin = site.index, _from(site, "node_rank")
     elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
-        raise ConfigError(*site.unknown["node_rank"])
+        raise _unknown("EP202", site, "node_rank")
     elif len(names) == 1:
         return 0
     else:
@@ -143,14 +153,14 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
         found = found or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
         if len(found) != 1:
             raise ConfigError(
-                f"which of the {len(names)} nodes is this one? No index was given",
+                f"EP202 which of the {len(names)} nodes is this one? No index was given",
                 f"host name {facts.hostname!r} among {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}",
                 "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
             )
         rank, origin = found[0], Source("default", f"host name {facts.hostname}")
     if rank >= len(names):
         raise ConfigError(
-            f"node_rank is beyond the last node ({origin})",
+            f"EP203 node_rank is beyond the last node ({origin})",
             f"{rank}, with {len(names)} host{'s' * (len(names) > 1)} ({origins['hosts']})",
             "count from 0, or name all hosts",
         )
@@ -166,7 +176,7 @@ def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]
         origins["slots"] = _from(site, "slots")
         if site.slots > MAX_SLOTS:
             do = f"a node has {MAX_SLOTS} at most; ENTRYPOINT_SLOTS wins over the platform"
-            raise ConfigError(f"too many slots ({origins['slots']})", str(site.slots), do)
+            raise ConfigError(f"EP126 too many slots ({origins['slots']})", str(site.slots), do)
         return site.slots
     origins["slots"] = Source("default", device.origin)
     return max(device.count, 1)
@@ -177,7 +187,7 @@ def _tasks(spec: JobSpec, site: Site, count: int, origins: dict[str, Source]) ->
     servers = spec.tensorflow.ps
     if servers >= count > 1:
         raise ConfigError(
-            "no node is left to work",
+            "EP209 no node is left to work",
             f"tensorflow.ps is {servers}, with {count} hosts",
             "name the workers first, then the parameter servers",
         )
@@ -211,7 +221,9 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]
     origins["log_dir"] = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
         seen = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
-        raise ConfigError(f"logs are to outlive the job ({origins['log_dir']})", seen, "give log_dir another place")
+        raise ConfigError(
+            f"EP124 logs are to outlive the job ({origins['log_dir']})", seen, "give log_dir another place"
+        )
     return spec.log_dir or f"{run_dir}-log"
 
 
@@ -219,7 +231,7 @@ def _pre_start(spec: JobSpec, site: Site) -> str:
     if spec.pre_start == "skip":
         return ""
     if "pre_start" in site.unknown:
-        raise ConfigError(*site.unknown["pre_start"])
+        raise _unknown("EP210", site, "pre_start")
     return site.pre_start or ""
 
 
@@ -241,7 +253,7 @@ def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int, origins: dict[str, Sour
     run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{ssh_port}"
     if len(run_dir.encode()) > _RUN_DIR_BYTES:
         raise ConfigError(
-            "run_dir is too long for a socket in it",
+            "EP125 run_dir is too long for a socket in it",
             f"{len(run_dir.encode())} bytes: {run_dir[:100]}",
             f"give one of at most {_RUN_DIR_BYTES} bytes",
         )

@@ -67,10 +67,10 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
     try:
         config = json.loads(text)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{name} is not JSON", repr(text[:60]), f"fix {name}") from None
+        raise ConfigError(f"EP207 {name} is not JSON", repr(text[:60]), f"fix {name}") from None
     if not isinstance(config, dict) or not isinstance(cluster := _cluster(config), dict):
         do = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'
-        raise ConfigError(f"{name} describes no cluster", repr(text[:60]), do)
+        raise ConfigError(f"EP207 {name} describes no cluster", repr(text[:60]), do)
     task, index = _task(config.get("task"), name)
     return Cluster(
         name=name,
@@ -91,12 +91,12 @@ def _task(task: Any, name: str) -> tuple[str, int]:
         index = int(index)
     if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
         do = "give it a task with a type, and an index from 0"
-        raise ConfigError(f"{name} does not say which task this node has", f"task is {task!r}"[:80], do)
+        raise ConfigError(f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], do)
     return kind, index
 
 
 def _hosts(hosts: Any, where: str) -> tuple[Listener, ...]:
     listed = list(hosts.values()) if isinstance(hosts, dict) else hosts
     if not isinstance(listed, list) or not all(isinstance(host, str) and host.strip() for host in listed):
-        raise ConfigError(f"{where} is not a list of hosts", repr(hosts)[:80], 'write it as ["host:port", ...]')
+        raise ConfigError(f"EP207 {where} is not a list of hosts", repr(hosts)[:80], 'write it as ["host:port", ...]')
     return tuple(listener(host.strip()) for host in listed)

@@ -73,5 +73,5 @@ def _entry(line: str) -> _Entry:
         if name == "slots":
             slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
     if slots == 0:
-        raise ConfigError(f"{HOSTFILE} has a line with wrong slots", repr(line[:80]), "write slots=1 or more")
+        raise ConfigError(f"EP207 {HOSTFILE} has a line with wrong slots", repr(line[:80]), "write slots=1 or more")
     return host, slots

@@ -64,7 +64,7 @@ def slots(env: Mapping[str, str], origins: dict[str, str]) -> int | None:
         return None
     count = number(env, name)
     if count == 0:
-        raise ConfigError(f"{name} is no number of ranks", "0", "set it to 1 or more, or to auto")
+        raise ConfigError(f"EP207 {name} is no number of ranks", "0", "set it to 1 or more, or to auto")
     origins["slots"] = name
     return count
 

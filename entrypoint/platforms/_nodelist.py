@@ -40,7 +40,7 @@ def most(text: str, name: str) -> int:
     """
     counts = [_COUNT.fullmatch(part.strip()) for part in text.split(",")]
     if None in counts:
-        raise ConfigError(f"{name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}")
+        raise ConfigError(f"EP207 {name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}")
     return max(int(count[1]) for count in counts if count)
 
 
@@ -83,9 +83,9 @@ def _numbers(text: str, name: str) -> list[str]:
 
 def _check_size(count: int, name: str) -> None:
     if count > MAX_NODES:
-        raise ConfigError(f"{name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most")
+        raise ConfigError(f"EP204 {name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most")
 
 
 def _wrong(name: str, rest: str) -> ConfigError:
     seen = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
-    return ConfigError(f"{name} is no list of nodes, such as n[08-11]", seen, "set ENTRYPOINT_HOSTS")
+    return ConfigError(f"EP207 {name} is no list of nodes, such as n[08-11]", seen, "set ENTRYPOINT_HOSTS")

@@ -17,7 +17,7 @@ def number(env: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{name} is not a whole number", repr(text[:60]), f"fix {name}")
+        raise ConfigError(f"EP207 {name} is not a whole number", repr(text[:60]), f"fix {name}")
     if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
-        raise ConfigError(f"{name} is too large", text[:60], f"set it to {MAX_NODES} at most, the nodes of a job")
+        raise ConfigError(f"EP207 {name} is too large", text[:60], f"set it to {MAX_NODES} at most, the nodes of a job")
     return int(text)

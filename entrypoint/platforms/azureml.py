@@ -56,7 +56,7 @@ def _check_once_a_node(env: Mapping[str, str]) -> None:
     for name, most in _ALONE.items():
         if (number(env, name) or 0) > most:
             raise ConfigError(
-                "the platform starts this program more than once on a node",
+                "EP208 the platform starts this program more than once on a node",
                 f"{name} is {env[name].strip()}",
                 "set process_count_per_instance of the job's distribution to 1",
             )

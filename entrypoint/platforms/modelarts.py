@@ -61,7 +61,7 @@ def site(facts: Facts) -> Site:
         origins["name"] = "MA_VJ_NAME"
         if not re.fullmatch(JOB_NAME, job):  # it is part of paths and of what people read, as a spec's
             do = "give the job a name of a-z, 0-9 and -, up to 63 characters"
-            raise ConfigError("MA_VJ_NAME cannot be a job's name", repr(job[:80]), do)
+            raise ConfigError("EP207 MA_VJ_NAME cannot be a job's name", repr(job[:80]), do)
     return Site(
         platform="modelarts",
         hosts=hosts,
@@ -87,7 +87,9 @@ def _launcher(env: Mapping[str, str], servers: bool, origins: dict[str, str]) ->
         return method
     if method:
         raise ConfigError(
-            "MA_RUN_METHOD is no run method", repr(method[:60]), f"set it to {' or '.join(_RUN_METHODS)}, or unset it"
+            "EP207 MA_RUN_METHOD is no run method",
+            repr(method[:60]),
+            f"set it to {' or '.join(_RUN_METHODS)}, or unset it",
         )
     if servers:
         origins["launcher"] = origins["tensorflow.ps"]

@@ -30,7 +30,7 @@ def site(facts: Facts) -> Site:
     """
     role = facts.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
-        raise ConfigError(f"{_ROLE} is no role of an MPIJob", repr(role[:60]), "set it to launcher or worker")
+        raise ConfigError(f"EP207 {_ROLE} is no role of an MPIJob", repr(role[:60]), "set it to launcher or worker")
     file = _hostfile.read(facts)
     job = job_name(_job(file.hosts[0] if file.hosts else facts.hostname)) or ""
     return _hostfile.site("mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname))

@@ -71,7 +71,7 @@ def _check_tasks(env: Mapping[str, str]) -> None:
         several = most(env.get(name) or "1", name) > 1
     if several:
         raise ConfigError(
-            "this step has several tasks on a node, and one entrypoint starts all ranks of its node",
+            "EP208 this step has several tasks on a node, and one entrypoint starts all ranks of its node",
             f"{name} is {env[name][:60]}",
             f"start one task per node: {_SRUN}",
         )
@@ -86,7 +86,7 @@ def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) ->
     try:
         hosts = expand(env[name], name)
     except ConfigError as error:
-        unknown["hosts"] = (error.what, error.seen, "set ENTRYPOINT_HOSTS")
+        unknown["hosts"] = (error.what.partition(" ")[2], error.seen, "set ENTRYPOINT_HOSTS")
         return ()
     if not step and len(hosts) > 1:
         unknown["hosts"] = (

@@ -58,7 +58,7 @@ def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: S
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Outcome(126, f"cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
+        return Outcome(126, f"EP442 cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
     return asyncio.run(_run(entries, env, cwd, grace, signals, say)) if entries else None
 
 
@@ -100,7 +100,7 @@ async def _run(
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
             do = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
-            say(f"start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
+            say(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
             continue
         say(f"start hook {hook.name}")
         if failed := await _alone(hook.name, [str(hook)], env, cwd, grace, signals):
@@ -120,7 +120,7 @@ async def _alone(
         return process.cannot_start(argv, error)
     status = process.exit_status(await _ended(started, stop, hurry, grace))
     if status != 0 and not signals.stopped:
-        return Outcome(status, ended(f"start hook {name}", status), program=True)
+        return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
     return None
 
 

@@ -285,7 +285,7 @@ class Programs:
         while self._stopping is None and self._ranks_started < slots and time.monotonic() < ends:
             await rest(_LOOK)
             if reason := processes.refused():
-                self._say(f"warning: {reason}")
+                self._say(f"warning: EP609 {reason}")
                 self._tell(messages.Limit(reason))
                 return
 
@@ -344,7 +344,7 @@ class Programs:
             gone.cancel()
             force.cancel()
             if grace and not done:
-                words = f"not all programs stopped within the grace of {grace:g}s"
+                words = f"EP615 not all programs stopped within the grace of {grace:g}s"
                 self._say(f"{words}; this is what they do, then they are killed")
                 await self._show_stacks(_LAST_LOOK)
             self._ranks.kill()
@@ -375,7 +375,7 @@ class Programs:
             await self._uniting.ended(_PASS_ON)
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
-            words = f"killed programs are still there after {_GONE:g}s, with what they hold"
+            words = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"
             self._say(f"{words} | {'; '.join(left)} | {do}")
         await self.gone()
         self._ranks.close()

@@ -26,7 +26,7 @@ async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -
         for line in lines:
             say(f"  | {line}")
     if below and not spy:
-        say("Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
+        say("EP617 Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
 
 
 async def _look(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]]:

@@ -27,7 +27,7 @@ def from_hccn_conf(text: str, server_id: str, where: str = "/etc/hccn.conf") -> 
     found = [(int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line]
     if not found:
         do = "run hccn_tool on the server, or give --addresses"
-        raise ConfigError(f"{where} names no device", "no line address_N=IP", do)
+        raise ConfigError(f"EP707 {where} names no device", "no line address_N=IP", do)
     return _one_server(server_id, found, where)
 
 
@@ -47,7 +47,9 @@ def merge(tables: Sequence[RankTable]) -> RankTable:
     servers = [server for table in tables for server in table.servers]
     where = " + ".join(dict.fromkeys(table.where for table in tables))
     if any(table.super_pods for table in tables):
-        raise ConfigError(f"rank tables {where} cannot be merged", "one has super-pods (v1.2)", "merge v1.0 tables")
+        raise ConfigError(
+            f"EP707 rank tables {where} cannot be merged", "one has super-pods (v1.2)", "merge v1.0 tables"
+        )
     merged: list[Server] = []
     for server in servers:
         start = sum(len(before.devices) for before in merged)
@@ -60,6 +62,6 @@ def _one_server(server_id: str, found: Sequence[tuple[int, str]], where: str) ->
     cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(found)))
     for card in cards:
         if not ip(card.device_ip):
-            what = f"{where}: device {card.device_id} has no IP address"
+            what = f"EP707 {where}: device {card.device_id} has no IP address"
             raise ConfigError(what, json.dumps(card.device_ip), "fix the address")
     return parse(to_v1(RankTable("v1.0", (Server(server_id, cards),))), where)

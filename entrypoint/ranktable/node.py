@@ -71,7 +71,7 @@ def find(table: RankTable, called: Mapping[str, str]) -> Server:
     looked_for = ", ".join(f"{label}={name}" for label, name in called.items()) or "nothing"
     listed = [" ".join((*server.pods, server.server_id)) for server in there]
     raise ConfigError(
-        f"which node of rank table {table.where} is this one?",
+        f"EP702 which node of rank table {table.where} is this one?",
         f"{several}looked for {looked_for} among {', '.join(listed[:8])}{', ...' if len(listed) > 8 else ''}",
         "name it as the table does: its pod in POD_NAME, or its server in HOST_IP",
     )
@@ -87,15 +87,17 @@ def logical_ids(server: Server, cards: Sequence[int]) -> tuple[tuple[int, ...], 
     seen = f"the table has {_listed(listed)}, the container {_listed(cards)}"
     if len(listed) > len(cards):
         raise ConfigError(
-            f"the rank table gives this node {len(listed)} devices and the container has {len(cards)}",
+            f"EP703 the rank table gives this node {len(listed)} devices and the container has {len(cards)}",
             seen,
             "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES",
         )
     if not set(listed) <= set(cards):
-        odd = f"the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"
+        odd = (
+            f"EP703 the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"
+        )
         return tuple(range(len(listed))), odd
     idle = len(cards) - len(listed)
-    odd = f"{idle} devices of this container are not in the rank table and stay idle | {seen}" if idle else ""
+    odd = f"EP703 {idle} devices of this container are not in the rank table and stay idle | {seen}" if idle else ""
     return tuple(list(cards).index(device_id) for device_id in listed), odd
 
 

@@ -34,7 +34,7 @@ def parse(text: str, where: str) -> RankTable:
     if "group_list" in document.values:
         return _from_groups(document)
     raise ConfigError(
-        f"rank table {where} is of no known form",
+        f"EP701 rank table {where} is of no known form",
         "it has neither server_list nor group_list",
         "give a v1.0, v1.2, v0.1 or lab table, see docs/reference/ranktables.md",
     )
@@ -52,7 +52,7 @@ class _Object:
         return f"{self.path}.{key}" if self.path else key
 
     def wrong(self, key: str, what: str, seen: str = "", do: str = _FIX) -> ConfigError:
-        return ConfigError(f"rank table {self.where}: {self.at(key)} {what}", seen, do)
+        return ConfigError(f"EP700 rank table {self.where}: {self.at(key)} {what}", seen, do)
 
     def missing(self, key: str) -> ConfigError:
         return self.wrong(
@@ -129,16 +129,16 @@ def _document(text: str, where: str) -> _Object:
     if not text.strip():
         raise NotReady(where, "it is empty")
     if _UTF16.match(text):
-        raise ConfigError(f"rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
+        raise ConfigError(f"EP701 rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
     try:
         # Numbers stay texts: a platform may write "0" or 0, "1.0" or 1.0.
         document = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except json.JSONDecodeError as error:
         raise NotReady(where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
-        raise ConfigError(f"rank table {where} is nested too deep", "more than Python reads", _FIX) from None
+        raise ConfigError(f"EP701 rank table {where} is nested too deep", "more than Python reads", _FIX) from None
     if not isinstance(document, dict):
-        raise ConfigError(f"rank table {where} is not a JSON object", _shown(document), _FIX)
+        raise ConfigError(f"EP701 rank table {where} is not a JSON object", _shown(document), _FIX)
     status = document.get("status")
     if status != "completed":
         raise NotReady(where, "it has no status" if status is None else f"its status is {_shown(status)}")
@@ -268,7 +268,7 @@ def _servers(
     """The servers in rank order, once what every form must hold does hold."""
     if not entries:
         raise ConfigError(
-            f"rank table {document.where} has no devices",
+            f"EP700 rank table {document.where} has no devices",
             "its lists of devices are empty",
             "list the devices of each pod",
         )
@@ -297,7 +297,7 @@ def _servers(
             addresses[address] = device.at("device_ip")
     if missing := sorted(set(range(len(entries))) - set(ranks)):
         raise ConfigError(
-            f"rank table {document.where}: the rank ids do not run from 0 to {len(entries) - 1}",
+            f"EP700 rank table {document.where}: the rank ids do not run from 0 to {len(entries) - 1}",
             f"no {', '.join(map(str, missing[:8]))}",
             "number the ranks without a gap",
         )

@@ -23,7 +23,9 @@ class NotReady(RetryError):
     def __init__(self, where: str, reason: str) -> None:
         self.where, self.reason = where, reason
         super().__init__(
-            f"rank table {where} is not complete", reason, "wait until the platform has written it, or fix the file"
+            f"EP705 rank table {where} is not complete",
+            reason,
+            "wait until the platform has written it, or fix the file",
         )
 
 

@@ -36,7 +36,7 @@ def to_v0(table: RankTable) -> str:
     """
     if table.super_pods:
         raise ConfigError(
-            f"rank table {table.where} cannot be written as v0.1", "it has super-pods (v1.2)", "keep it as it is"
+            f"EP706 rank table {table.where} cannot be written as v0.1", "it has super-pods (v1.2)", "keep it as it is"
         )
     # A reader sorts a group's pods by number: one whose number does not rise begins a new group, as does one without.
     groups: list[list[dict[str, Any]]] = []

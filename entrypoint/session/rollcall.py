@@ -250,7 +250,7 @@ class _KnownHosts:
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
                 seen = f"line {number}: {one_line(line.strip(), 80)}"
                 do = "make each line: HOST ssh-ed25519 KEY"
-                raise ConfigError("ssh.known_hosts cannot be read", seen, do) from None
+                raise ConfigError("EP304 ssh.known_hosts cannot be read", seen, do) from None
             if entry and entry.key:  # else it is of a kind that paramiko does not know
                 for name in entry.hostnames:
                     hosts = self._hashed if name.startswith("|") else self._named[name]

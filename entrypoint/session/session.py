@@ -81,7 +81,7 @@ class Session:
         words = one_line(data.decode(errors="replace").strip(), WORDS)
         if words and not self._shown:
             self._shown = True
-            self._say(f"{self.node.host}'s session says: {words}")
+            self._say(f"EP508 {self.node.host}'s session says: {words}")
         return len(data)
 
     def send(self, message: Any) -> None:

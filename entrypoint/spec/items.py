@@ -62,11 +62,12 @@ class Report:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "") -> None:
-        """Note one problem; what was seen at a path that names a secret is left out."""
+    def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "", id: str = "EP100") -> None:
+        """Note one problem, with its message id; what was seen at a path that names a secret is left out."""
         if is_secret(path):
             seen = HIDDEN if seen else ""
-        problem = Problem(one_line(place.where, 200), one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
+        where, what = one_line(place.where, 200), f"{id} {what}"
+        problem = Problem(where, one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
         # A mistake under an anchor is met again at every alias, each time at the same place in the file.
         mistake = (place, what) if place.group == 0 else (place, path, what, seen)
         self._found.setdefault(mistake, (place, problem))

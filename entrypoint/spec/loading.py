@@ -62,8 +62,8 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     _unknown_variables(env, report)
     secret = _secret(env, chosen, items, report)
     if text is None or root is not None:  # half a file would look like a contradiction
-        for path, *words in _contradictions(chosen, items):
-            report.add(items[path].place, path, *words)
+        for path, what, seen, do in _contradictions(chosen, items):
+            report.add(items[path].place, path, what, seen, do, "EP104")
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
@@ -98,7 +98,9 @@ def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[t
         path = prefix + key
         if field := renamed.get(path):
             if field.path.rpartition(".")[2] in item.value:
-                report.add(child.key or child.place, path, f"{field.path} is given too", "", "remove the old name")
+                report.add(
+                    child.key or child.place, path, f"{field.path} is given too", "", "remove the old name", "EP103"
+                )
             elif child.value is not None:
                 report.note_renamed(child.key or child.place, path, field.path)
                 yield field.path, child
@@ -119,9 +121,9 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
 
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
         do = f"use secret_file or {SECRET}"
-        report.add(place, path, "a secret does not belong in a file that is shared", "", do)
+        report.add(place, path, "a secret does not belong in a file that is shared", "", do, "EP105")
         return
-    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, known))
+    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, known), "EP102")
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
@@ -140,7 +142,7 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in known.values() and name not in old:
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
-            report.add(Place(1, where=name), "", "no such setting", "", near)
+            report.add(Place(1, where=name), "", "no such setting", "", near, "EP102")
 
 
 def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
@@ -257,12 +259,13 @@ def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Ite
         return None
     place = Place(1, where=SECRET)
     if wrong := weakness(text.encode(errors="surrogateescape")):
-        report.add(place, "", *wrong, "make one with: openssl rand -hex 32")
+        report.add(place, "", *wrong, "make one with: openssl rand -hex 32", "EP301")
     rival = items.get("secret_file")
     if rival and rival.place.source.origin == "flag":
         return None
     if rival and rival.place.source.origin == "env":
-        report.add(place, "", f"one secret is needed, {rival.place.where} is set too", "", "unset one of them")
+        what = f"one secret is needed, {rival.place.where} is set too"
+        report.add(place, "", what, "", "unset one of them", "EP103")
     elif rival:
         del items["secret_file"]
         chosen.pop("secret_file", None)

@@ -171,7 +171,7 @@ def _variable(name: str, item: Item, path: str, report: Report) -> bool:
     place = item.key or item.place
     if name == SECRET:
         what = "a secret does not belong among the job's variables"
-        report.add(place, path, what, "", f"set {SECRET} on the container, or use secret_file")
+        report.add(place, path, what, "", f"set {SECRET} on the container, or use secret_file", "EP105")
     elif not VARIABLE.fullmatch(name):
         what = "a variable's name is letters, digits and `_`, not a digit first"
         report.add(place, path, what, quoted(name), "rename it")

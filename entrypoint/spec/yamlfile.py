@@ -122,7 +122,7 @@ class _Reader:
         return None
 
     def fail(self, place: Place, what: str, seen: str, do: str) -> None:
-        self.report.add(place, self.path, what, seen, do)
+        self.report.add(place, self.path, what, seen, do, "EP101")
 
     def at(self, line: int, column: int) -> Place:
         where = f"{self.file}:{line}:{column}"
@@ -165,7 +165,7 @@ class _Reader:
 
     def refuse_tag(self, node: Any, place: Place, path: str) -> Item:
         tag = re.sub("^tag:yaml.org,2002:", "!!", node.tag)
-        self.report.add(place, path, "this tag is not allowed here", f"`{one_line(tag)}`", "remove the tag")
+        self.report.add(place, path, "this tag is not allowed here", f"`{one_line(tag)}`", "remove the tag", "EP101")
         return Item(Odd.REPORTED, place)
 
     def scalar(self, text: str, tag: str, node: Any, place: Place, path: str) -> Item:
@@ -189,7 +189,7 @@ class _Reader:
                 reads = "a date" if tag == "timestamp" else f"the boolean {str(made).lower()}"
         except (ValueError, LookupError, ArithmeticError, AttributeError, yaml.YAMLError):
             do = "write another value, or quote it"
-            self.report.add(place, path, f"YAML cannot read this as a {_KINDS[tag]}", quoted(text), do)
+            self.report.add(place, path, f"YAML cannot read this as a {_KINDS[tag]}", quoted(text), do, "EP101")
             return Item(Odd.REPORTED, place)
         return Item(value, place, f"YAML reads {one_line(text)} as {reads}", text)
 
@@ -207,7 +207,7 @@ class _Reader:
                 continue
             if not isinstance(name, str):
                 do = f'quote it: "{one_line(key.written)}"' if key.written and not is_secret(path) else "write text"
-                self.report.add(key.place, path, "a key must be text", key.seen, do)
+                self.report.add(key.place, path, "a key must be text", key.seen, do, "EP101")
                 continue
             inner = f"{path}.{name}" if path else name
             first = out.get(name)
@@ -215,11 +215,11 @@ class _Reader:
                 out[name] = replace(self.item(value_node, inner), key=key.place)
             else:
                 seen = f"first at {first.key.where if first.key else ''}"
-                self.report.add(key.place, inner, "this key is given twice", seen, "keep one of them")
+                self.report.add(key.place, inner, "this key is given twice", seen, "keep one of them", "EP103")
         for source in merged:
             if isinstance(source, yaml.MappingNode):
                 out = {**self.mapping(source, path), **out}  # what is written here wins, then the earlier source
             else:
                 place = self.place(source.start_mark)
-                self.report.add(place, path, "`<<` merges mappings only", "", "give it an alias of a mapping")
+                self.report.add(place, path, "`<<` merges mappings only", "", "give it an alias of a mapping", "EP101")
         return out

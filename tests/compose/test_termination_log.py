@@ -46,7 +46,7 @@ def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
 
     status, text = ended(folder, "spec", "--slots", "many", "--", "true")
     assert (status, fields(text)["class"]) == (65, "config")
-    assert "slots: a whole number from 1 to 4096 is needed" in fields(text)["reason"]
+    assert "slots: EP100 a whole number from 1 to 4096 is needed" in fields(text)["reason"]
 
     status, text = ended(folder, "secret", *mpi, SECRET, options=("-e", f"ENTRYPOINT_SECRET={SECRET}"))
     assert (status, fields(text)["class"]) == (127, "job")

@@ -79,7 +79,7 @@ def test_a_rank_that_fails_ends_every_container_soon(
     if example == "torchrun":
         told = logs(containers["worker-0"])
         assert re.search(r"last \d+ lines? of rank 3 on worker-1:\n.*  \| rank 3 fails with 7\n", told, re.S), told
-        assert told.rstrip().endswith("rank 3 exited with 7 on worker-1; exit 7"), told
+        assert told.rstrip().endswith("EP600 rank 3 exited with 7 on worker-1; exit 7"), told
     failed = time_of(containers, f"rank {rank} fails with 7")
     assert max(finished_at(each) for each in containers.values()) - failed < FAILED
 
@@ -107,7 +107,10 @@ def test_without_a_secret_it_still_trains_and_says_what_that_costs(modelarts: Mo
     assert ended(containers, 60, together=60) == dict.fromkeys(containers, 0), said(containers)
     trained_well(containers, list(containers))
     for each in containers.values():
-        assert "no roll call, since no secret was given: each node waits for its peers and ends by itself" in logs(each)
+        assert (
+            "EP506 no roll call, since no secret was given: each node waits for its peers and ends by itself"
+            in logs(each)
+        )
 
 
 def test_one_card_runs_the_program_as_it_is() -> None:

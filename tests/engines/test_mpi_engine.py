@@ -46,7 +46,7 @@ def test_a_node_with_the_other_major_is_named_and_nothing_starts(compose: Compos
     assert ended(containers) == dict.fromkeys(HOSTS, 78), said(containers)
     for each in containers.values():
         log = logs(each)
-        assert "the nodes have different Open MPI majors | worker-0 has 4." in log
+        assert "EP450 the nodes have different Open MPI majors | worker-0 has 4." in log
         assert "worker-1 has 5." in log
         assert "rank 0" not in log
     assert exit_code(containers["worker-1"]) == 78

@@ -59,7 +59,7 @@ def test_worker_1_is_killed(make: Make, launcher: str, image: str) -> None:
     job.up()
     fault = job.kill("worker-1")
     assert job.ends() == {"worker-0": 75, "worker-1": 137}, job.logs()
-    assert "worker-1 is lost: its session ended, last word " in job.last_line("worker-0"), job.logs()
+    assert "EP602 worker-1 is lost: its session ended, last word " in job.last_line("worker-0"), job.logs()
     job.within(5, job.took(fault))
 
 
@@ -70,7 +70,7 @@ def test_its_leader_is_killed(make: Make, launcher: str, image: str) -> None:
     job.up()
     fault = job.kill("worker-0")
     assert job.ends() == {"worker-0": 137, "worker-1": 75}, job.logs()
-    assert "worker-0 is lost: its session ended" in job.last_line("worker-1"), job.logs()
+    assert "EP602 worker-0 is lost: its session ended" in job.last_line("worker-1"), job.logs()
     job.within(5, job.took(fault))
 
 
@@ -83,7 +83,7 @@ def test_one_of_two_is_cut_off(make: Make, launcher: str, image: str, lost: str)
     fault = job.cut_off(lost)
     assert job.ends() == dict.fromkeys(PAIR, 75), job.logs()
     for host, other in (PAIR, PAIR[::-1]):
-        assert f"{other} is lost: nothing heard of it for " in job.last_line(host), job.logs()
+        assert f"EP602 {other} is lost: nothing heard of it for " in job.last_line(host), job.logs()
     job.within(3 + 5, job.took(fault))
 
 

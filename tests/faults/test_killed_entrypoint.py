@@ -36,7 +36,7 @@ def test_an_entrypoint_is_killed_and_its_container_stays(make: Make, launcher: s
     others = [each for each in HOSTS if each != host]
     assert set(job.ends(hosts=others).values()) == {75}, job.logs()
     for each in others:
-        assert f"{host} is lost: its session ended" in job.last_line(each), job.logs()
+        assert f"EP602 {host} is lost: its session ended" in job.last_line(each), job.logs()
     assert set(job.times("has 137 at")) == {host}, job.logs()
     job.within(5, max(swept, job.took(fault, others)))
 
@@ -51,7 +51,7 @@ def test_an_entrypoint_is_killed(make: Make, launcher: str, host: str) -> None:
     fault = job.kill_inside(host, ENTRYPOINT)
     assert job.ends() == {**dict.fromkeys(HOSTS, 75), host: 137}, job.logs()
     for each in HOSTS:
-        assert each == host or f"{host} is lost: its session ended" in job.last_line(each), job.logs()
+        assert each == host or f"EP602 {host} is lost: its session ended" in job.last_line(each), job.logs()
     job.within(5, job.took(fault))
 
 

@@ -36,7 +36,7 @@ def test_a_worker_is_killed(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.kill("worker-2")
     assert job.ends() == {**dict.fromkeys(HOSTS, 75), "worker-2": 137}, job.logs()
-    all_say(job, "worker-2 is lost: its session ended, last word ", survivors("worker-2"))
+    all_say(job, "EP602 worker-2 is lost: its session ended, last word ", survivors("worker-2"))
     job.within(5, job.took(fault))
 
 
@@ -46,7 +46,7 @@ def test_worker_0_is_killed(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.kill("worker-0")
     assert job.ends() == {**dict.fromkeys(HOSTS, 75), "worker-0": 137}, job.logs()
-    all_say(job, "worker-0 is lost: its session ended", survivors("worker-0"))
+    all_say(job, "EP602 worker-0 is lost: its session ended", survivors("worker-0"))
     job.within(5, job.took(fault))
 
 
@@ -67,7 +67,7 @@ def test_a_node_is_cut_off(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.cut_off(lost)
     assert job.ends() == dict.fromkeys(HOSTS, 75), job.logs()
-    all_say(job, f"{lost} is lost: nothing heard of it for ", survivors(lost))
+    all_say(job, f"EP602 {lost} is lost: nothing heard of it for ", survivors(lost))
     # On the other side of the cut it is the others who are lost; a worker knows of worker-0 alone.
     all_say(job, " is lost: nothing heard of it for ", [lost])
     job.within(3 + 5, job.took(fault))
@@ -80,12 +80,12 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.pause(lost)
     assert set(job.ends(hosts=survivors(lost)).values()) == {75}, job.logs()
-    all_say(job, f"{lost} is lost: nothing heard of it for ", survivors(lost))
+    all_say(job, f"EP602 {lost} is lost: nothing heard of it for ", survivors(lost))
     job.within(3 + 5, job.took(fault, survivors(lost)))
     # Whoever was away, finds that out as soon as it is back; worker-0 says that it was itself away.
     back = job.resume(lost)
     assert job.ends()[lost] == 75, job.logs()
-    all_say(job, "worker-0 stood still for " if lost == "worker-0" else " is lost: ", [lost])
+    all_say(job, "EP603 worker-0 stood still for " if lost == "worker-0" else " is lost: ", [lost])
     assert job.took(back, [lost]) < 5
 
 

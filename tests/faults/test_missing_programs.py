@@ -95,7 +95,7 @@ def test_ranks_on_fewer_nodes(make: Make, extra: str, found: str) -> None:
     assert job.ends() == dict.fromkeys(HOSTS, 78), job.logs()
     empty = [host for host in HOSTS if host not in extra]
     for host in HOSTS:
-        assert f"no rank runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
+        assert f"EP604 no rank runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
 
 
 @pytest.mark.fault("14", "the control: the user says how many ranks", launcher="mpirun")

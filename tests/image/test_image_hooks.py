@@ -30,11 +30,11 @@ def test_hooks_run_in_order(image: str, folder: Path) -> None:
     assert done.err.split("\n") == [
         "[entrypoint] start hook 10-first",
         "first",
-        f"[entrypoint] start hook 15-text is skipped | not an executable file: {FOLDER}/15-text | "
+        f"[entrypoint] EP443 start hook 15-text is skipped | not an executable file: {FOLDER}/15-text | "
         "chmod +x it, or give its volume defaultMode: 0555",
         "[entrypoint] start hook 20-second",
         "second me in /home/ma-user",
-        f"[entrypoint] start hook 30-folder is skipped | not an executable file: {FOLDER}/30-folder | "
+        f"[entrypoint] EP443 start hook 30-folder is skipped | not an executable file: {FOLDER}/30-folder | "
         "put files there alone",
         "",
     ]
@@ -77,7 +77,9 @@ def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failin
         pair.start_both("echo", "never")
         assert pair.ends() == [9, 9], pair.logs()
         for box in pair.boxes.values():
-            assert logs(box).endswith(f"start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"), pair.logs()
+            assert logs(box).endswith(f"EP441 start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"), (
+                pair.logs()
+            )
             assert "never" not in docker("logs", box)
 
 

@@ -56,7 +56,8 @@ def test_no_verb_shadows_a_program(image: str) -> None:
         line
         for verb in VERBS
         for line in (
-            f"[entrypoint] cannot start {verb}: No such file or directory | did you mean: entrypoint {verb}?; exit 127",
+            f"[entrypoint] EP440 cannot start {verb}: No such file or directory"
+            f" | did you mean: entrypoint {verb}?; exit 127",
             "127",
         )
     ]
@@ -78,7 +79,7 @@ def test_alone_it_runs_the_job(image: str, folder: Path) -> None:
     assert said(image, options=(*mount, "-e", f"ENTRYPOINT_SPEC=/job/{spec.name}")) == "job one two  words\n"
     done = run(image)
     assert (done.status, done.out) == (78, "")
-    assert "there is no program to run" in done.err
+    assert "EP115 there is no program to run" in done.err
 
 
 def test_help_and_version_need_nothing(image: str) -> None:

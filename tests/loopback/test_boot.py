@@ -154,7 +154,7 @@ def test_a_device_that_one_node_has_not_ends_all_before_ranks_start(cluster: Mak
     for rank in (1, 0):
         job.start(rank, "echo", "ran", env={"ENTRYPOINT_DEVICE": "nvidia"} if rank else {})
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    what = "device nvidia was asked for and is not in this container (env ENTRYPOINT_DEVICE)"
+    what = "EP400 device nvidia was asked for and is not in this container (env ENTRYPOINT_DEVICE)"
     assert all(what in job.err(rank).splitlines()[-1] for rank in range(2)), job.both()
     assert "ran" not in job.out(0)
 

@@ -63,7 +63,7 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank)
     job.up(2)
-    assert "the job starts without node-2 (" in job.cluster.err(0)
+    assert "EP507 the job starts without node-2 (" in job.cluster.err(0)
     assert "2 of 3 nodes are here, 2 slots" in job.cluster.err(0)
     job.start(2)
     job.up(3)

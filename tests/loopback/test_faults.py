@@ -81,7 +81,7 @@ def test_a_loss_is_told_at_once_and_when_all_are_stopped_already(cluster: Make) 
     job.signal(1, signal.SIGKILL)
     assert job.ends() == {0: 143, 1: -9}, job.both()
     lines = job.err(0).splitlines()
-    (told,) = [line for line in lines if "] node-1 is lost: " in line]
+    (told,) = [line for line in lines if "] EP602 node-1 is lost: " in line]
     assert lines.index(told) < len(lines) - 1
     assert lines[-1].endswith("; exit 143")
 
@@ -146,7 +146,7 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: M
     other = job.processes[1 - frozen]
     until(lambda: other.poll() is not None, 12, "the other node's end")
     assert other.returncode == 75, job.both()
-    assert f"node-{frozen} is lost: nothing heard of it for" in job.err(1 - frozen)
+    assert f"EP602 node-{frozen} is lost: nothing heard of it for" in job.err(1 - frozen)
     assert time.monotonic() - stopped < 2 + 5
     job.signal(frozen, signal.SIGKILL)
 
@@ -189,7 +189,7 @@ def test_a_worker_whose_leader_never_comes_leaves_at_the_deadline(cluster: Make)
     job = cluster(2)
     job.start(1, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "2"})
     assert job.ends(20) == {1: 69}
-    assert "node-0 did not call within 2s | node-0: it has not called yet" in job.err(1)
+    assert "EP501 node-0 did not call within 2s | node-0: it has not called yet" in job.err(1)
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -215,7 +215,7 @@ def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make)
     path = f"{fake.parent}:{os.environ['PATH']}"
     job.start_all("hostname", env={"PATH": path, "ENTRYPOINT_TIMEOUTS_LAUNCH": "2"})
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "mpirun has started no rank within 2s | see that the nodes reach each other's ports" in job.err(1)
+    assert "EP605 mpirun has started no rank within 2s | see that the nodes reach each other's ports" in job.err(1)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(cluster: Ma
     job = cluster(2, slots=1)
     job.start_all("true", env={"OPENMPI_EXTRA_ARGS": extra})
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert f"mpirun exited with 0 and has started {seen} | -np is 2 by " in job.err(1), job.both()
+    assert f"EP606 mpirun exited with 0 and has started {seen} | -np is 2 by " in job.err(1), job.both()
 
 
 def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(cluster: Make) -> None:
@@ -236,7 +236,7 @@ def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(clu
     os.kill(daemon(job, 1), signal.SIGSTOP)
     (job.folder / "go").touch()
     assert job.ends(20) == {0: 0, 1: 0}, job.both()
-    assert "mpirun did not end, though every rank did: it is ended" in job.err(0)
+    assert "EP613 mpirun did not end, though every rank did: it is ended" in job.err(0)
     assert job.survivors() == []
 
 
@@ -248,7 +248,7 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
     killed = time.monotonic()
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
     assert max(job.ended_at.values()) - killed < 2
-    words = "mpirun's daemon orted on node-1 was ended by SIGKILL (137); exit 75"
+    words = "EP608 mpirun's daemon orted on node-1 was ended by SIGKILL (137); exit 75"
     assert all(words in job.err(node) for node in range(3)), job.both()
     assert job.survivors() == []
 
@@ -271,7 +271,9 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         begun = time.monotonic()
         assert job.ends() == {0: 75, 1: 75}, job.both()
         assert max(job.ended_at.values()) - begun < 4
-        words = "node-1 cannot start its ranks: the container's limit of 9 processes was reached, raise --pids-limit"
+        words = (
+            "EP609 node-1 cannot start its ranks: the container's limit of 9 processes was reached, raise --pids-limit"
+        )
         assert all(f"{words}; exit 75" in job.err(node) for node in range(2)), job.both()
     finally:
         job.close()
@@ -289,7 +291,9 @@ def test_a_daemon_of_mpirun_s_that_does_not_start_is_the_infrastructure_s(cluste
     for rank in (2, 1, 0):
         job.start(rank, "true", env={"PATH": f"{orted.parent}:{os.environ['PATH']}"} if rank == 2 else {})
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
-    words = "the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that node's log; exit 75"
+    words = (
+        "EP608 the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that node's log; exit 75"
+    )
     assert "the daemon is broken" in job.err(2)
     assert all(words in job.err(node) for node in range(3)), job.both()
 
@@ -308,7 +312,7 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     job.start(0, "hostname")
     until(lambda: 0 in job.processes and job.processes[0].poll() is not None, 25, "the leader's verdict")
     assert job.processes[0].returncode == 77, job.both()
-    assert "node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
+    assert "EP503 node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
     until(lambda: "node-0 (someone called, not with this job's keys" in job.err(1), 15, "the worker's hint")
 
 
@@ -324,7 +328,7 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
     job.start(0, "hostname")
     assert job.ends(20) == {0: 78, 1: 78}, job.both()
-    assert "the nodes disagree on hosts | other, node-1 here, node-0, node-1 on other" in job.err(1)
+    assert "EP504 the nodes disagree on hosts | other, node-1 here, node-0, node-1 on other" in job.err(1)
 
 
 def test_a_program_that_is_not_there(cluster: Make) -> None:

@@ -59,7 +59,7 @@ def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(cluster: Make, la
     begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73}, job.both()
     assert time.monotonic() - begun < 8, job.both()
-    why = f"cannot write {job.folder}/file/log | Not a directory"
+    why = f"EP410 cannot write {job.folder}/file/log | Not a directory"
     assert all(why in job.err(rank).splitlines()[-1] for rank in range(2)), job.both()
     assert "ENTRYPOINT_LOG_DIR" in job.err(1).splitlines()[-1], job.both()
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
@@ -92,7 +92,7 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node
     begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73, 2: 73}, job.both()
     assert time.monotonic() - begun < 10, job.both()
-    why = f"cannot write {job.folder}/file/run | File exists | "
+    why = f"EP410 cannot write {job.folder}/file/run | File exists | "
     assert all(why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)), job.both()
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
 
@@ -185,8 +185,8 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
-    assert re.search(r"node-0 stood still for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), job.both()
+    assert "EP602 node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
+    assert re.search(r"EP603 node-0 stood still for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), job.both()
     assert "node-1 is lost" not in job.err(0), job.both()
 
 
@@ -223,7 +223,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     assert time.monotonic() - begun < 10, job.both()
     one, other = "node-0, node-1 on node-0", "node-1, node-0 on node-1"
     for rank in range(2):
-        assert "two nodes believe to be the first | " in job.err(rank), job.both()
+        assert "EP504 two nodes believe to be the first | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()
         assert other in job.err(rank), job.both()
 

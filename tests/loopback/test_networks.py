@@ -125,7 +125,7 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
     assert job.ends(30) == {0: 78, 1: 78}, job.both()
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
-        assert "node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)" in job.err(rank)
+        assert "EP403 node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)" in job.err(rank)
         assert "it has net7 10.77.0.2" in job.err(rank)
         assert "node-0 has no" not in job.err(rank)
 
@@ -144,7 +144,7 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
     start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
     if hook == "true":  # the control
         assert job.ends(30) == {0: 78, 1: 78}, job.both()
-        assert "node-1 has no network interface ib" in job.err(1)
+        assert "EP403 node-1 has no network interface ib" in job.err(1)
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     assert sorted((job.out(0) + job.out(1)).splitlines()) == [f"{node}: =ib0 ib0 =ib0  " for node in range(2)]
@@ -163,9 +163,11 @@ def test_ipv6_alone(asked: str, there: str, launcher: str, cluster: Make, spaces
     job = cluster(2, slots=1)
     command = ALL if launcher == "plain" else f'{sys.executable} -c "{SUM}"; {ALL}'
     start(job, spaces(0, there, ipv6=True), launcher, "sh", "-c", command, asked=asked, ipv6=True)
-    refused = {"mpirun": "cannot start ranks over IPv6 alone" if major() >= 5 else ""}.get(launcher, "")
+    refused = {"mpirun": "EP440 cannot start ranks over IPv6 alone" if major() >= 5 else ""}.get(launcher, "")
     if launcher == "mpirun" and not refused and asked != "auto" and there != "eth1":
-        refused = "Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1 fd77::/64 on node-0"
+        refused = (
+            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1 fd77::/64 on node-0"
+        )
     if refused:
         assert job.ends(30) == {0: 78, 1: 78}, job.both()
         assert refused in job.err(0)

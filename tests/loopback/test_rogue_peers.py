@@ -86,7 +86,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
         (
             "say('facts', **facts); await_start(); say('failed', status=256, reason='x', **own)",
             75,
-            "node-1 is lost: it says what no node of",
+            "EP602 node-1 is lost: it says what no node of",
         ),
         (
             "say('facts', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
@@ -121,7 +121,7 @@ def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing
     begun, before = time.monotonic(), cpu_seconds(job.processes[0].pid)
     until(lambda: time.monotonic() - begun > 0.7, 5, "a part of a second to look at")
     assert cpu_seconds(job.processes[0].pid) - before < 0.15
-    said = "node-1's session says: bash: libtinfo.so.6: no version information available"
+    said = "EP508 node-1's session says: bash: libtinfo.so.6: no version information available"
     assert job.err(0).count(said) == 1
 
 

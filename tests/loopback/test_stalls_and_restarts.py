@@ -34,7 +34,7 @@ def test_the_first_failing_rank_is_named_once_with_its_last_lines(cluster: Make)
     lines = [line.partition("  | ")[2] for line in tail.splitlines()[:20]]
     assert sorted(lines) == sorted([*map(str, range(32, 51)), "why it failed"])
     assert "last 20 lines" not in head + job.err(1)
-    assert job.err(1).endswith("rank 3 on node-1 exited with 7; exit 7\n"), job.both()
+    assert job.err(1).endswith("EP600 rank 3 on node-1 exited with 7; exit 7\n"), job.both()
 
 
 def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> None:
@@ -53,7 +53,7 @@ def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> Non
     job = cluster(2, slots=1)
     job.start_all(sys.executable, "-c", STUCK, env={**SILENT, "ENTRYPOINT_STALL_ACTION": "stop"})
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "the job stalled: no rank has printed anything for" in job.err(1), job.both()
+    assert "EP610 the job stalled: no rank has printed anything for" in job.err(1), job.both()
     assert "waits_for_nobody" in job.err(1), job.both()
 
 
@@ -80,7 +80,7 @@ def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     for rank in range(2):
-        assert "not all programs stopped within the grace of 1s" in job.err(rank), job.both()
+        assert "EP615 not all programs stopped within the grace of 1s" in job.err(rank), job.both()
         assert "waits_for_nobody" in job.err(rank), job.both()
     assert job.survivors() == []
 

@@ -109,7 +109,7 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
     said = ours(job)
     at = said.index("last 20 lines of rank 3 on node-1:")
     assert said[at + 1 : at + 21] == [f"  | line {line}" for line in range(11, 31)], job.both()
-    assert said[-1] == "rank 3 exited with 7 on node-1; exit 7"
+    assert said[-1] == "EP600 rank 3 exited with 7 on node-1; exit 7"
     assert "ChildFailedError: sh FAILED" in job.err(1), job.both()
     assert job.survivors() == []
 
@@ -119,7 +119,7 @@ def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make)
     os.mkfifo(job.folder / "itself")
     stand_in(job, "printf x >itself; exec sleep 300", ITSELF="yes", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: 1}, job.both()
-    assert ours(job)[-1] == "torchrun exited with 1; exit 1", job.both()
+    assert ours(job)[-1] == "EP600 torchrun exited with 1; exit 1", job.both()
 
 
 def test_ranks_of_a_launcher_that_was_killed_have_the_grace(cluster: Make) -> None:
@@ -137,7 +137,7 @@ def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, s
     job = cluster(1)
     stand_in(job, f"[ $ATTEMPT = 1 ] || exit 7; {again}", RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: status}, job.both()
-    assert ours(job) == (["rank 1 exited with 9; exit 9"] if status else []), job.both()
+    assert ours(job) == (["EP600 rank 1 exited with 9; exit 9"] if status else []), job.both()
 
 
 def test_lines_that_name_node_and_rank(cluster: Make) -> None:

@@ -62,7 +62,9 @@ def test_two_names_asked_for_with_ipv6_alone(lay_out: LayOut, launcher: str) -> 
     refused(containers)
     for each in containers.values():
         seen = f"eth0 {pods.cidr(MAIN)} on worker-0, net7 {pods.cidr(MAIN)} on worker-1"
-        assert f"Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | {seen} | " in logs(each)
+        assert f"EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | {seen} | " in logs(
+            each
+        )
 
 
 @pytest.mark.parametrize("launcher", ["mpirun of Open MPI 5"])
@@ -74,5 +76,5 @@ def test_open_mpi_5_with_ipv6_alone(lay_out: LayOut, launcher: str, given: str) 
     refused(containers)
     for each in containers.values():
         log = logs(each)
-        assert "cannot start ranks over IPv6 alone | eth0 fd" in log
+        assert "EP440 cannot start ranks over IPv6 alone | eth0 fd" in log
         assert "give the containers IPv4 addresses, too, or use an image with Open MPI 4" in log

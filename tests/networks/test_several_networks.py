@@ -55,7 +55,7 @@ def test_a_network_that_two_nodes_lack(lay_out: LayOut, launcher: str) -> None:
     for each in containers.values():
         log = logs(each)
         for host in ("worker-0", "worker-2"):
-            lacking = f"{host} has no network interface {pods.cidr('second')} (env ENTRYPOINT_NETWORK_INTERFACE)"
+            lacking = f"EP403 {host} has no network interface {pods.cidr('second')} (env ENTRYPOINT_NETWORK_INTERFACE)"
             assert f"{lacking} | it has eth0 {pods.address(host, 'main')} | " in log
         assert "worker-1 has no" not in log
 
@@ -90,7 +90,7 @@ def test_one_name_for_two_networks(lay_out: LayOut, launcher: str) -> None:
     second, main = pods.cidr("second"), pods.cidr("main")
     for each in containers.values():
         log = logs(each)
-        assert "network.interface eth1 means two networks (env ENTRYPOINT_NETWORK_INTERFACE)" in log
+        assert "EP404 network.interface eth1 means two networks (env ENTRYPOINT_NETWORK_INTERFACE)" in log
         assert f"eth1 {second} on worker-0, eth1 {main} on worker-1 | choose by network, such as {second}" in log
 
 
@@ -118,7 +118,10 @@ def test_a_name_that_a_node_lacks(lay_out: LayOut, launcher: str) -> None:
     there = f"eth0 {pods.address('worker-1', 'main')}, net7 {pods.address('worker-1', 'second')}"
     for each in containers.values():
         log = logs(each)
-        assert f"worker-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE) | it has {there} | " in log
+        assert (
+            f"EP403 worker-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE) | it has {there} | "
+            in log
+        )
         assert "worker-0 has no" not in log
 
 

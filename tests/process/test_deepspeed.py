@@ -111,5 +111,5 @@ def test_a_python_without_deepspeed_is_named(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 127
     assert done.stderr == (
-        f"deepspeed cannot be started | {sys.executable}: No module named 'deepspeed' | install it there\n"
+        f"EP440 deepspeed cannot be started | {sys.executable}: No module named 'deepspeed' | install it there\n"
     )

@@ -122,7 +122,9 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         assert status == 0, said.err
         return
     assert (status, said.out) == (64, "")
-    assert f"the target {target} cannot express this | --{name} | leave it out; {target} takes --image" in said.err
+    assert (
+        f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes --image" in said.err
+    )
 
 
 @pytest.fixture
@@ -141,12 +143,15 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         ("job", []),
         ("jobset", []),
-        ("mpijob", ["an MPIJob looks at no exit status | after 69, 71, 75 and 143", "an MPIJob gets no probes | "]),
+        (
+            "mpijob",
+            ["EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143", "EP808 an MPIJob gets no probes | "],
+        ),
         (
             "trainjob",
-            ["a TrainJob looks at no exit status | ", "left out: restartPolicy, terminationGracePeriodSeconds, "],
+            ["EP808 a TrainJob looks at no exit status | ", "left out: restartPolicy, terminationGracePeriodSeconds, "],
         ),
-        ("volcano", ["Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted | "]),
+        ("volcano", ["EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted | "]),
     ],
 )
 def test_what_a_kind_cannot_express_is_on_stderr(
@@ -173,11 +178,12 @@ def test_patches_come_from_files_in_their_order(spec: str, tmp_path: Path, capfd
     said = capfd.readouterr()
     assert said.out == ""
     assert (
-        f"{file}:1:1: no rendered object is what this patch is for | kind Pod | there are: v1 Service job, " in said.err
+        f"{file}:1:1: EP810 no rendered object is what this patch is for | kind Pod | there are: v1 Service job, "
+        in said.err
     )
     file.unlink()
     assert cli.main(words) == 66
-    assert f"cannot read {file} | No such file or directory" in capfd.readouterr().err
+    assert f"EP111 cannot read {file} | No such file or directory" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["compose", "modelarts", "slurm"])
@@ -197,7 +203,7 @@ def test_patches_of_the_spec_are_kubernetes_alone(target: str, spec: str, capfd:
 def test_who_needs_an_image_says_so(target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text("hosts: [a, b]\n")
     status = cli.main(["deploy", target, "--spec", str(tmp_path / "job.yaml")])
-    assert (status, f"the target {target} needs an image | no --image" in capfd.readouterr().err) == (64, True)
+    assert (status, f"EP805 the target {target} needs an image | no --image" in capfd.readouterr().err) == (64, True)
 
 
 def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
@@ -211,7 +217,7 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
     said = capfd.readouterr()
     assert json.loads(said.out)["algorithm"]["command"] == "entrypoint run"
     assert "boot command | entrypoint run | " in said.err
-    assert "the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job" in said.err
+    assert "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job" in said.err
 
 
 @pytest.mark.parametrize(

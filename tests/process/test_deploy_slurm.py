@@ -220,7 +220,7 @@ def test_the_secret_is_a_file_of_the_user_s_alone(cluster: Cluster, tmp_path: Pa
     secret.unlink()
     status, said = ended(made.batch(path))
     assert (status, made.said("srun")) == (66, [])
-    assert f"cannot read the job's secret | {secret} | " in said
+    assert f"EP303 cannot read the job's secret | {secret} | " in said
 
 
 TELL = """

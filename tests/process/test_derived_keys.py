@@ -211,7 +211,7 @@ def test_a_binary_secret(tmp_path: Path) -> None:
 def test_too_short(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("fifteen-bytes..\n")
     assert refusal(ConfigError, f"secret_file: {tmp_path}/secret") == (
-        "a secret has at least 16 bytes (spec job.yaml:4:14) | 15 bytes | make one with: openssl rand -hex 32",
+        "EP301 a secret has at least 16 bytes (spec job.yaml:4:14) | 15 bytes | make one with: openssl rand -hex 32",
         78,
     )
 
@@ -229,14 +229,15 @@ def test_an_empty_file(content: str, tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert refusal(NoInputError, f"secret_file: {tmp_path}/none") == (
-        f"cannot read secret_file | {tmp_path}/none: No such file or directory | mount it where this user can read it",
+        f"EP303 cannot read secret_file"
+        f" | {tmp_path}/none: No such file or directory | mount it where this user can read it",
         66,
     )
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     assert refusal(NoInputError, f"secret_file: {tmp_path}")[0] == (
-        f"cannot read secret_file | {tmp_path}: Is a directory | mount it where this user can read it"
+        f"EP303 cannot read secret_file | {tmp_path}: Is a directory | mount it where this user can read it"
     )
 
 
@@ -247,7 +248,7 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
     (tmp_path / "secret").chmod(0)
     request.getfixturevalue("nobody")
     assert refusal(NoInputError, f"secret_file: {tmp_path}/secret") == (
-        f"cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it, "
+        f"EP303 cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it, "
         "uid 65534: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)",
         66,
     )
@@ -259,7 +260,7 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
 
 def test_fails_closed() -> None:
     assert refusal(ConfigError, "") == (
-        "a job of 3 nodes needs keys, so that nobody else can log in | no secret and no key files"
+        "EP300 a job of 3 nodes needs keys, so that nobody else can log in | no secret and no key files"
         " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
         " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
         78,
@@ -279,13 +280,13 @@ def test_mounted_nonsense_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "client").write_bytes(content)
     (tmp_path / "host").write_bytes(content)
     message, status = refusal(ConfigError, mounted(tmp_path))
-    assert message.startswith(f"ssh.client_key is not a private key we can read | {tmp_path}/client: ")
+    assert message.startswith(f"EP302 ssh.client_key is not a private key we can read | {tmp_path}/client: ")
     assert status == 78
 
 
 def test_mounted_and_missing(tmp_path: Path) -> None:
     assert refusal(NoInputError, mounted(tmp_path)) == (
-        f"cannot read ssh.client_key | {tmp_path}/client: No such file or directory"
+        f"EP303 cannot read ssh.client_key | {tmp_path}/client: No such file or directory"
         " | mount it where this user can read it",
         66,
     )

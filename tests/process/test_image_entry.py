@@ -68,7 +68,7 @@ def test_a_posix_shell_would_drop_some_of_it() -> None:
 
 def test_a_script_that_is_not_there() -> None:
     done = subprocess.run([*COMMAND, "/none/run_mpi.sh"], capture_output=True, text=True, check=False)
-    said = "[entrypoint] cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
+    said = "[entrypoint] EP440 cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
     assert (done.returncode, done.stdout, done.stderr) == (127, "", said)
 
 

@@ -75,7 +75,7 @@ def test_mounted_rsa_is_refused(which: str, tmp_path: Path) -> None:
     for name in ("client", "host"):
         keygen(tmp_path / name, *(("-t", "rsa", "-b", "2048") if name == which else ("-t", "ed25519")))
     assert refusal(ConfigError, mounted(tmp_path)) == (
-        f"ssh.{which}_key is not an Ed25519 key | {tmp_path}/{which} | make it with: ssh-keygen -t ed25519 -N ''",
+        f"EP302 ssh.{which}_key is not an Ed25519 key | {tmp_path}/{which} | make it with: ssh-keygen -t ed25519 -N ''",
         78,
     )
 
@@ -84,5 +84,5 @@ def test_mounted_with_a_passphrase_is_refused(tmp_path: Path) -> None:
     keygen(tmp_path / "client", "-t", "ed25519", "-N", "words of mine")
     keygen(tmp_path / "host", "-t", "ed25519")
     message, status = refusal(ConfigError, mounted(tmp_path))
-    assert message.startswith(f"ssh.client_key is not a private key we can read | {tmp_path}/client: ")
+    assert message.startswith(f"EP302 ssh.client_key is not a private key we can read | {tmp_path}/client: ")
     assert status == 78

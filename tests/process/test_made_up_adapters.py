@@ -50,7 +50,7 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(copy: Copy) -> None:
     words = (*ENTRYPOINT, "plan", "--launcher", "plain")
     before = copy.python(*words, "--platform", "acme", "--", "true")
     assert (before.returncode, before.stdout) == (65, "")
-    assert 'there is no such platform | "acme" | use one of ' in before.stderr
+    assert 'EP100 there is no such platform | "acme" | use one of ' in before.stderr
     names = ["acme.py", "facts.yaml", "expect.yaml"]
     add(copy, "Add a platform", names, "tests/unit/test_platforms.py")
     assert ": acme, azureml, dstack, " in copy.python(*words, "--help", COLUMNS="500").stdout
@@ -65,7 +65,7 @@ def test_a_device_is_one_file_and_one_folder_of_cases(copy: Copy) -> None:
     words = ("-c", WITH_CARDS, "plan", "--launcher", "plain")
     before = copy.python(*words, "--device", "lumen", "--", "true")
     assert (before.returncode, before.stdout) == (65, "")
-    assert 'there is no such device | "lumen" | use one of ' in before.stderr
+    assert 'EP100 there is no such device | "lumen" | use one of ' in before.stderr
     assert "device cpu" in copy.python(*words, "--", "true").stdout
     names = ["lumen.py", "facts.yaml", "expect.yaml"]
     add(copy, "Add a device", names, "tests/unit/test_devices.py")

@@ -223,5 +223,5 @@ def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
     process = bench.popen(["bash", script, "prog"])
     assert process.wait(30) == 127
     assert bench.err == (
-        "run_mpi.sh: the job cannot boot | no entrypoint on PATH | use an image that has the toolkit\n"
+        "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit\n"
     )

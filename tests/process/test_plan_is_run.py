@@ -178,9 +178,9 @@ def test_a_run_directory_that_cannot_be_used(bench: Bench, port: int) -> None:
         node.run()
     assert [node.process.wait(60) for node in made] == [73, 73]
     assert [node.told() for node in made] == [[], []]
-    assert "cannot write /proc/none" in made[1].bench.err
+    assert "EP410 cannot write /proc/none" in made[1].bench.err
     assert "the roll call tells the other nodes" in made[1].bench.err
-    assert "cannot write /proc/none" in made[0].bench.err
+    assert "EP410 cannot write /proc/none" in made[0].bench.err
 
 
 def test_a_plan_that_is_not_run_is_noticed(bench: Bench) -> None:

@@ -62,11 +62,15 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "status", "message"),
     [
-        (["check", "gone.json"], 66, "cannot read gone.json | No such file or directory | give a file that is there"),
+        (
+            ["check", "gone.json"],
+            66,
+            "EP111 cannot read gone.json | No such file or directory | give a file that is there",
+        ),
         (
             ["check", "empty.json"],
             75,
-            "rank table empty.json is not complete | it is empty"
+            "EP705 rank table empty.json is not complete | it is empty"
             " | wait until the platform has written it, or fix the file",
         ),
         (
@@ -77,18 +81,18 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
         (
             ["make", "--server-id", "10.0.0.1", "--server-id", "10.0.0.2", "--addresses", "10.1.0.1"],
             64,
-            "each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others"
+            "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others"
             " | give them in pairs",
         ),
         (
             ["make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1", "--out", "empty.json/x"],
             73,
-            "cannot write into empty.json | File exists | give --out a writable place",
+            "EP112 cannot write into empty.json | File exists | give --out a writable place",
         ),
         (
             [],
             64,
-            "the following arguments are required: convert|make|check | try: entrypoint ranktable --help",
+            "EP110 the following arguments are required: convert|make|check | try: entrypoint ranktable --help",
         ),
     ],
 )

@@ -135,13 +135,13 @@ def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
     status, _, err = bed.ended(process)
     assert status == 75
     assert "ray start | my last words\n" in err
-    assert "Ray ended before the job | `ray start` exited with 9" in err
+    assert "EP612 Ray ended before the job | `ray start` exited with 9" in err
 
 
 def test_a_head_that_never_answers(bed: Bed) -> None:
     status, _, err = bed.ended(bed.start(False, "true", seconds=1))
     assert status == 75
-    assert f"Ray's head did not answer within 1s | 127.0.0.1:{bed.port} | see worker-0's log" in err
+    assert f"EP612 Ray's head did not answer within 1s | 127.0.0.1:{bed.port} | see worker-0's log" in err
     assert bed.rays() == []
 
 
@@ -182,7 +182,7 @@ def test_a_program_that_cannot_be_started(bed: Bed, program: str, status: int) -
 def test_a_python_without_ray(bed: Bed) -> None:
     status, _, err = bed.ended(bed.start(True, "true", PYTHONPATH="/none"))
     assert status == 127
-    assert "Ray cannot be started | " in err
+    assert "EP440 Ray cannot be started | " in err
 
 
 @pytest.mark.parametrize(("version", "warns"), [("2.51.2", True), ("2.52.0", False)])
@@ -193,4 +193,4 @@ def test_a_ray_without_tokens_is_named(tmp_path: Path, version: str, warns: bool
     finally:
         bed.close()
     assert (status, out) == (0, "64\n")
-    assert ("Ray is open to whoever reaches its ports" in err) is warns
+    assert ("EP306 Ray is open to whoever reaches its ports" in err) is warns

@@ -275,5 +275,7 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: lis
         good = f"b ssh-ed25519 {peer.key.get_base64()}"
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
-        assert str(caught.value) == f"ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
+        assert (
+            str(caught.value) == f"EP304 ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
+        )
         assert call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank == 1

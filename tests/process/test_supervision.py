@@ -58,8 +58,8 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     assert {benches[status].out for status in statuses} == {""}
     said = {status: benches[status].err.splitlines() for status in (7, 137)}
     assert all(lines[0].startswith("[entrypoint] started: mpirun -np 2 ") for lines in said.values())
-    assert said[7][1:] == ["[entrypoint] mpirun exited with 7; exit 7"]
-    assert said[137][1:] == ["[entrypoint] mpirun was ended by SIGKILL (137); exit 137"]
+    assert said[7][1:] == ["[entrypoint] EP600 mpirun exited with 7; exit 7"]
+    assert said[137][1:] == ["[entrypoint] EP601 mpirun was ended by SIGKILL (137); exit 137"]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,14 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
 )
 def test_a_launcher_that_starts_too_few_ranks_is_no_success(fake: dict[str, str], seen: str, bench: Bench) -> None:
     assert bench.run("true", **fake) == 78
-    assert f"mpirun exited with 0 and has started {seen}" in bench.err
+    assert f"EP606 mpirun exited with 0 and has started {seen}" in bench.err
     assert "-np is 2 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS" in bench.err
     assert nothing_left(bench)
 
 
 def test_a_launcher_that_starts_too_few_ranks_and_stays(bench: Bench) -> None:
     assert bench.run("sleep", "600", FAKE_NP="1", ENTRYPOINT_TIMEOUTS_LAUNCH="1") == 75
-    assert "mpirun has started 1 of 2 ranks | 1 rank on 1 node: " in bench.err
+    assert "EP605 mpirun has started 1 of 2 ranks | 1 rank on 1 node: " in bench.err
     assert " within 1s | see that" in bench.err
     assert nothing_left(bench)
 
@@ -92,7 +92,7 @@ def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: B
     assert sleeping.wait(30) == 0
     assert 3 <= time.monotonic() - begun < 10
     assert asleep.out == "said\nsaid\n"
-    assert "mpirun did not end, though every rank did: it is ended" in asleep.err
+    assert "EP613 mpirun did not end, though every rank did: it is ended" in asleep.err
     assert talking.wait(30) == 0
     assert talks.out.split() == ["0", "1", "2", "3"]
     assert "did not end" not in talks.err
@@ -310,7 +310,7 @@ def test_two_jobs_do_not_share_a_run_directory(bench: Bench) -> None:
     bench.await_notes("ready", "ready")
     second = bench.start("true")
     assert second.wait(20) == 78
-    assert "another entrypoint is at work in this run directory | " in bench.err
+    assert "EP414 another entrypoint is at work in this run directory | " in bench.err
     assert first.poll() is None
     assert stop(first)[0] == 143
     assert nothing_left(bench)

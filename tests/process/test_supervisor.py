@@ -38,7 +38,7 @@ def test_the_status_is_the_program_s(program: str, status: int) -> None:
 def test_what_cannot_be_started(program: str, status: int) -> None:
     done = keep("--", program)
     assert done.returncode == status
-    assert done.stderr.startswith(f"cannot start {program}: ".encode())
+    assert done.stderr.startswith(f"EP440 cannot start {program}: ".encode())
 
 
 @pytest.mark.parametrize(("script", "status"), [("missing.py", 127), ("there.py", 3)])

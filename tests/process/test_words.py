@@ -99,7 +99,7 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
     ours = [
         f"[entrypoint] last 1 line of rank 0 on {host}:",
         "[entrypoint]   | 50%",
-        f"[entrypoint] rank 0 on {host} exited with 7; exit 7",
+        f"[entrypoint] EP600 rank 0 on {host} exited with 7; exit 7",
     ]
     separate, on_stdout, in_one, ended = bench.others(4)
     started = [
@@ -122,7 +122,7 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
 def test_job_and_host_on_request(bench: Bench) -> None:
     bench.run("sh", "-c", "exit 7", slots=1, flags=("--name", "demo"), ENTRYPOINT_PREFIX="job")
     host = os.uname().nodename
-    assert bench.err.endswith(f"[entrypoint demo worker-0 {host}] rank 0 on {host} exited with 7; exit 7\n")
+    assert bench.err.endswith(f"[entrypoint demo worker-0 {host}] EP600 rank 0 on {host} exited with 7; exit 7\n")
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_what_was_not_read_is_dropped_and_counted() -> None:
         say.flush()
         lines = [line.rstrip("y") for line in "\n".join([*text, *said(read)]).split("\n") if line.startswith("[")]
         (notice,) = [line for line in lines if "could not" in line]
-        lost = int(notice.split()[1])
-        assert notice == f"[entrypoint] {lost} lines could not be written here"
+        lost = int(notice.split()[2])
+        assert notice == f"[entrypoint] EP901 {lost} lines could not be written here"
         assert 1900 < lost < 2000
         assert lines[-1] == "[entrypoint] 2999 "
 
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
         say("three")
         os.close(fd)
     words = (tmp_path / "log").read_text()
-    assert words == "\n[entrypoint] 2 lines could not be written here\n[entrypoint] three\n"
+    assert words == "\n[entrypoint] EP901 2 lines could not be written here\n[entrypoint] three\n"
 
 
 def test_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_it_exists_by_name_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no secret and no key files"):
         made("")
     for text, words in (
-        ("ssh: {compat: baked-keys}", "ssh.client_key is needed too"),
+        ("ssh: {compat: baked-keys}", "EP104 ssh.client_key is needed too"),
         (f"secret_file: /s\nssh: {{compat: baked-keys, client_key: {tmp_path}}}", "secret_file is given too"),
         (f"ssh: {{compat: baked-keys, client_key: {tmp_path}, host_key: /h}}", "ssh.host_key is given too"),
         (f"ssh: {{client_key: {tmp_path}}}", "ssh.host_key is needed too"),

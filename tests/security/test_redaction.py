@@ -97,10 +97,10 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     if name == "render":
         assert written
-        assert "secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set" in done.stderr
+        assert "EP128 secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set" in done.stderr
         assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
     if name.startswith("deploy"):
-        assert "secrets in the spec | HF_SPEC_TOKEN | whoever reads it has them" in done.stderr
+        assert "EP128 secrets in the spec | HF_SPEC_TOKEN | whoever reads it has them" in done.stderr
     if name.startswith("plan"):
         assert "(not shown)" in done.stdout
         assert "FLAG_TOKEN" in done.stdout  # the name is no secret

@@ -53,7 +53,7 @@ def test_weak_secrets_are_refused(secret: str, tmp_path: Path) -> None:
         _by_file(secret, tmp_path)
     said.append(str(caught.value))
     for message in said:
-        assert "a secret has at least 16 bytes" in message or "this secret can be guessed" in message
+        assert "EP301 a secret has at least 16 bytes" in message or "EP301 this secret can be guessed" in message
         assert "openssl rand -hex 32" in message
         assert not secret or secret not in message
 
@@ -91,7 +91,7 @@ def test_no_secret_that_we_show_works() -> None:
 def test_a_secret_has_one_source() -> None:
     """ENTRYPOINT_SECRET and its twin ENTRYPOINT_SECRET_FILE, both set, are an error; one alone is not."""
     both = {"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_SECRET_FILE": "/run/secrets/job"}
-    with pytest.raises(SpecError, match="one secret is needed, ENTRYPOINT_SECRET_FILE is set too"):
+    with pytest.raises(SpecError, match="EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too"):
         load(None, "", both, {})
     for name in both:
         load(None, "", {name: both[name]}, {})
@@ -142,8 +142,8 @@ def test_what_is_no_secret_stays_in_a_message() -> None:
         "AWS_DEFAULT_REGION": "node-example-1", "ENTRYPOINT_SECRET_FILE": "/run/secrets/job", "MY_PASSWORD": "training",
         "A_TOKEN": "short", "HF_TOKEN": "hf_0123456789",
     }  # fmt: skip
-    text = "node-example-1: cannot read /run/secrets/job, training.py, short, hf_0123456789"
-    assert scrubbed(text, env) == "node-example-1: cannot read /run/secrets/job, training.py, short, (not shown)"
+    text = "node-example-1: EP111 cannot read /run/secrets/job, training.py, short, hf_0123456789"
+    assert scrubbed(text, env) == "node-example-1: EP111 cannot read /run/secrets/job, training.py, short, (not shown)"
 
 
 def test_a_secret_given_for_its_file_is_not_shown() -> None:

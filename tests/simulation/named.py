@@ -48,7 +48,7 @@ NAMED = {
     "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
     "15b: mpirun's daemon is killed": Named(_job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"),
     "15c and 47: mpirun's daemon does not start": Named(
-        _job(2, mpirun="fails"), (75, 75), by=6, reason="the start of mpirun's daemon failed on node-1"
+        _job(2, mpirun="fails"), (75, 75), by=6, reason="EP608 the start of mpirun's daemon failed on node-1"
     ),
     "15g: one count of restarts, also for a node that is replaced": Named(
         _job(3, Fault(5, "kill", 1, seconds=1.0), Fault(12, "kill", 2), restarts=1), (75, 75, None), by=30, attempts=2

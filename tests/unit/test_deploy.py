@@ -88,7 +88,7 @@ def test_slots_of_a_host_are_those_of_its_pod() -> None:
 
     settings = {each["name"]: each.get("value") for each in pod("nvidia.com/gpu=3")["env"]}
     assert settings["ENTRYPOINT_HOSTS"] == "demo-0.demo:1,demo-1.demo:3"
-    with pytest.raises(EntrypointError, match="all Pods of a Job get as many cards"):
+    with pytest.raises(EntrypointError, match="EP801 all Pods of a Job get as many cards"):
         pod()
 
 
@@ -110,17 +110,22 @@ def test_no_dollar_is_lost() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {}, "how many Pods should there be? | the spec has no hosts | add --nodes 2, or hosts: with any names"),
-        ("name: 1st", {"nodes": 2}, "a Service's name begins with a letter | name: 1st | use for example j1st"),
+        (
+            "",
+            {},
+            "EP800 how many Pods should there be? | the spec has no hosts | add --nodes 2, or hosts: with any names",
+        ),
+        ("name: 1st", {"nodes": 2}, "EP820 a Service's name begins with a letter | name: 1st | use for example j1st"),
         (f"name: {'j' * 61}", {"nodes": 11}, f"{'j' * 61}-10 has 64 characters, DNS allows 63"),
-        ("device: nvidia", {"nodes": 2}, "how many cards has each node? | device: nvidia, and no slots"),
+        ("device: nvidia", {"nodes": 2}, "EP801 how many cards has each node? | device: nvidia, and no slots"),
         (
             "name: demo\nenv: {S3_SECRET_KEY: planted, NOTE: x}",
             {"nodes": 2},
-            "a ConfigMap is no place for secrets | env of the spec: S3_SECRET_KEY | take them out, and give them in "
+            "EP802 a ConfigMap is no place for secrets"
+            " | env of the spec: S3_SECRET_KEY | take them out, and give them in "
             "the Secret demo-env, whose keys are variables of every Pod",
         ),
-        ("", {"nodes": 2, "resources": ("cpu",)}, "a resource is NAME=QUANTITY | cpu | write --resource"),
+        ("", {"nodes": 2, "resources": ("cpu",)}, "EP804 a resource is NAME=QUANTITY | cpu | write --resource"),
     ],
 )
 def test_what_cannot_be_rendered(text: str, options: dict[str, Any], message: str) -> None:
@@ -160,7 +165,10 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     first, second = services("", "huawei.com/Ascend910=1")
     assert [first["devices"], second["devices"]] == [["/dev/davinci0", *driver], ["/dev/davinci1", *driver]]
     assert gpus("hosts: [a:1, b]\nslots: 2\ndevice: nvidia") == [["0"], ["1", "2"]]
-    for wrong, words in (("cpu=4", "compose cannot give such a resource | cpu"), ("cpu", "a resource is NAME=")):
+    for wrong, words in (
+        ("cpu=4", "EP804 compose cannot give such a resource | cpu"),
+        ("cpu", "EP804 a resource is NAME="),
+    ):
         with pytest.raises(EntrypointError, match=re.escape(words)):
             services("", wrong)
 
@@ -258,24 +266,24 @@ def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "how many nodes should the job get? | the spec has no hosts | add --nodes 2"),
-        ("hosts: [a:1, b:2]", {}, "all nodes of a Slurm job get as many cards | slots 1, 2"),
-        ("device: nvidia", {}, "how many cards has each node? | device: nvidia, and no slots"),
-        ("device: ascend\nslots: 8", {}, "each cluster has its own name for such cards | device: ascend"),
-        ("", {"resources": ("huawei.com/Ascend910=8",)}, "Slurm has no such resource | huawei.com/Ascend910"),
-        ("", {"resources": ("gpu=1.5",)}, "Slurm counts gpu in whole numbers | 1.5"),
-        ("", {"resources": ("cpu=500m",)}, "Slurm counts cpu in whole numbers | 500m"),
-        ("", {"resources": ("memory=64",)}, "Slurm wants memory as a whole number with its unit | 64"),
-        ("", {"resources": ("gpu",)}, "a resource is NAME=QUANTITY | gpu"),
-        ("", {"runtime": "docker", "image": "i"}, "no such container runtime | --runtime docker"),
-        ("", {"runtime": "none", "image": "i"}, "without a container runtime there is no image | --image i"),
-        ("", {"runtime": "pyxis"}, "--runtime pyxis needs an image"),
-        ("", {"image": "i", "folder": "/a,b"}, "such a path cannot be mounted | /a,b"),
-        ("", {"time": "soon"}, "this is no time limit of Slurm's | --time soon"),
-        ("", {"time": "1\n#SBATCH --uid=0"}, "this is no time limit of Slurm's"),
-        ("", {"time": "1"}, "the time limit leaves the job no time | --time 1, and SIGTERM comes 60 s before"),
-        ("", {"time": "1:00"}, "the time limit leaves the job no time"),
-        ("timeouts: {grace: 70000}", {}, "Slurm cannot signal so long before the end | timeouts.grace is 70000"),
+        ("", {"nodes": None}, "EP800 how many nodes should the job get? | the spec has no hosts | add --nodes 2"),
+        ("hosts: [a:1, b:2]", {}, "EP801 all nodes of a Slurm job get as many cards | slots 1, 2"),
+        ("device: nvidia", {}, "EP801 how many cards has each node? | device: nvidia, and no slots"),
+        ("device: ascend\nslots: 8", {}, "EP804 each cluster has its own name for such cards | device: ascend"),
+        ("", {"resources": ("huawei.com/Ascend910=8",)}, "EP804 Slurm has no such resource | huawei.com/Ascend910"),
+        ("", {"resources": ("gpu=1.5",)}, "EP804 Slurm counts gpu in whole numbers | 1.5"),
+        ("", {"resources": ("cpu=500m",)}, "EP804 Slurm counts cpu in whole numbers | 500m"),
+        ("", {"resources": ("memory=64",)}, "EP804 Slurm wants memory as a whole number with its unit | 64"),
+        ("", {"resources": ("gpu",)}, "EP804 a resource is NAME=QUANTITY | gpu"),
+        ("", {"runtime": "docker", "image": "i"}, "EP803 no such container runtime | --runtime docker"),
+        ("", {"runtime": "none", "image": "i"}, "EP805 without a container runtime there is no image | --image i"),
+        ("", {"runtime": "pyxis"}, "EP805 --runtime pyxis needs an image"),
+        ("", {"image": "i", "folder": "/a,b"}, "EP806 such a path cannot be mounted | /a,b"),
+        ("", {"time": "soon"}, "EP807 this is no time limit of Slurm's | --time soon"),
+        ("", {"time": "1\n#SBATCH --uid=0"}, "EP807 this is no time limit of Slurm's"),
+        ("", {"time": "1"}, "EP807 the time limit leaves the job no time | --time 1, and SIGTERM comes 60 s before"),
+        ("", {"time": "1:00"}, "EP807 the time limit leaves the job no time"),
+        ("timeouts: {grace: 70000}", {}, "EP807 Slurm cannot signal so long before the end | timeouts.grace is 70000"),
     ],
 )
 def test_what_no_batch_script_can_say(text: str, options: dict[str, Any], message: str) -> None:
@@ -318,16 +326,16 @@ def test_where_a_training_job_s_program_is() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "how many instances should the job get? | the spec has no hosts | add --nodes 2"),
-        ("", {"flavor": ""}, "which instances should the job get? | no --flavor"),
-        ("hosts: [a:1, b:2]", {}, "all instances of a training job are alike | slots 1, 2"),
-        ("", {"code": "bucket/code"}, "this is no folder of OBS | --code bucket/code"),
-        ("", {"logs": "s3://bucket"}, "this is no folder of OBS | --logs s3://bucket"),
+        ("", {"nodes": None}, "EP800 how many instances should the job get? | the spec has no hosts | add --nodes 2"),
+        ("", {"flavor": ""}, "EP805 which instances should the job get? | no --flavor"),
+        ("hosts: [a:1, b:2]", {}, "EP801 all instances of a training job are alike | slots 1, 2"),
+        ("", {"code": "bucket/code"}, "EP806 this is no folder of OBS | --code bucket/code"),
+        ("", {"logs": "s3://bucket"}, "EP806 this is no folder of OBS | --logs s3://bucket"),
         (
             "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/'}\ncommand: [a, --password=planted-w]\n"
             "mpi: {x_args: -x MY_TOKEN=planted-word}",
             {},
-            "a training job's body is no place for secrets | in the spec: ",
+            "EP802 a training job's body is no place for secrets | in the spec: ",
         ),
     ],
 )

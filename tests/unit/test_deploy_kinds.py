@@ -144,8 +144,8 @@ def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
 def test_what_a_kind_cannot_express_is_said() -> None:
     words = {kind: " ".join(kubernetes.notes(*request(kind))) for kind in KINDS}
     assert words["job"] == words["jobset"] == ""
-    assert "an MPIJob looks at no exit status" in words["mpijob"]
-    assert "an MPIJob gets no probes" in words["mpijob"]
+    assert "EP808 an MPIJob looks at no exit status" in words["mpijob"]
+    assert "EP808 an MPIJob gets no probes" in words["mpijob"]
     assert "evictions count" in words["volcano"]
     for lost in ("looks at no exit status", "startupProbe", "envFrom", "terminationGracePeriodSeconds"):
         assert lost in words["trainjob"]
@@ -205,8 +205,18 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "nodes", "message"),
     [
-        ("pod", SPEC, 2, "there is no such kind | --kind pod | use one of job, jobset, mpijob, trainjob, volcano"),
-        ("mpijob", "name: demo", 2, "how many ranks has each node? This kind counts them by itself | --kind mpijob"),
+        (
+            "pod",
+            SPEC,
+            2,
+            "EP803 there is no such kind | --kind pod | use one of job, jobset, mpijob, trainjob, volcano",
+        ),
+        (
+            "mpijob",
+            "name: demo",
+            2,
+            "EP801 how many ranks has each node? This kind counts them by itself | --kind mpijob",
+        ),
         ("trainjob", "hosts: [a:1, b]", None, "This kind counts them by itself | --kind trainjob, and no slots"),
         ("jobset", f"name: {'j' * 48}", 2, f"{'j' * 48}-node-0-0-xxxxx has 63 characters"),
         ("jobset", f"name: {'j' * 48}", 11, f"{'j' * 48}-node-0-10-xxxxx has 64 characters, DNS allows 63"),
@@ -216,7 +226,8 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
             "trainjob",
             "slots: 1\nenv: {S3_SECRET_KEY: planted}",
             2,
-            "a ConfigMap is no place for secrets | env of the spec: S3_SECRET_KEY | take them out, and give them by a "
+            "EP802 a ConfigMap is no place for secrets"
+            " | env of the spec: S3_SECRET_KEY | take them out, and give them by a "
             "patch: env of trainer",
         ),
     ],

@@ -253,10 +253,10 @@ def test_a_variable_may_bring_patches_and_no_container_hears_of_them() -> None:
 # What cannot be
 
 
-NO_OBJECT = "no rendered object is what this patch is for"
+NO_OBJECT = "EP810 no rendered object is what this patch is for"
 THERE_ARE = "there are: v1 Service demo, v1 ConfigMap demo, networking.k8s.io/v1 NetworkPolicy demo, batch/v1 Job demo"
-NEEDS = "the job needs what this patch takes from"
-PLAIN = "text, a number, true or false is needed"
+NEEDS = "EP811 the job needs what this patch takes from"
+PLAIN = "EP100 text, a number, true or false is needed"
 
 
 @pytest.mark.parametrize(
@@ -276,38 +276,54 @@ PLAIN = "text, a number, true or false is needed"
             f"p.yaml:1:1: {NO_OBJECT} | kind Job, name x, group batch | {THERE_ARE}",
         ),
         ("{kind: NetworkPolicy, $patch: delete}\n---\nkind: NetworkPolicy", f"p.yaml:3:1: {NO_OBJECT} |"),
-        ("spec: {}", "p.yaml:1:1: whose patch is it? | it has spec | give it the object's kind, such as Job"),
-        ("text", 'p.yaml:1:1: a patch is a mapping | "text" | give it a kind, or a target and a patch'),
-        ("target: {kind: Job, labelSelector: a}\npatch: []", "p.yaml:1:1: a patch with a target has a patch, and noth"),
+        ("spec: {}", "p.yaml:1:1: EP810 whose patch is it? | it has spec | give it the object's kind, such as Job"),
+        ("text", 'p.yaml:1:1: EP100 a patch is a mapping | "text" | give it a kind, or a target and a patch'),
+        (
+            "target: {kind: Job, labelSelector: a}\npatch: []",
+            "p.yaml:1:1: EP810 a patch with a target has a patch, and noth",
+        ),
         (
             "target: {kind: Job}",
-            "a patch with a target has a patch, and nothing else | target | write target: {kind: Job} and",
+            "EP810 a patch with a target has a patch, and nothing else | target | write target: {kind: Job} and",
         ),
-        ("target: {kind: Job}\npatch: text", "this is no patch | each operation has op and path | write a list"),
-        ("target: {kind: Job}\npatch: [{op: add}]", "this is no patch | each operation has op and path | write a list"),
+        ("target: {kind: Job}\npatch: text", "EP810 this is no patch | each operation has op and path | write a list"),
+        (
+            "target: {kind: Job}\npatch: [{op: add}]",
+            "EP810 this is no patch | each operation has op and path | write a list",
+        ),
         (
             "target: {kind: Job}\npatch: [{op: remove, path: /spec/nothing}]",
-            "p.yaml:1:1: an operation fails | remove /spec/nothing: can't remove a non-existent object 'nothing' | see",
+            "p.yaml:1:1: EP810 an operation fails"
+            " | remove /spec/nothing: can't remove a non-existent object 'nothing' | see",
         ),
-        ("target: {kind: Job}\npatch: [{op: grow, path: /spec}]", "an operation fails | grow /spec: "),
+        ("target: {kind: Job}\npatch: [{op: grow, path: /spec}]", "EP810 an operation fails | grow /spec: "),
         (
             "target: {kind: Job}\npatch: [{op: test, path: /spec/completions, value: 9}]",
-            "an operation fails | test /spec",
+            "EP810 an operation fails | test /spec",
         ),
-        ("target: {kind: Job}\npatch: [{op: add, path: spec/a, value: 1}]", "an operation fails | add spec/a: "),
-        ("target: {kind: Job}\npatch: [{op: add, path: /spec/a}]", "an operation fails | add /spec/a: "),
-        (inside("{containers: [{image: i}]}"), "an entry of containers is told by its name | one without name | give"),
-        (inside("{tolerations: [{key: a, $patch: delete}]}"), "no entry of this list can be deleted, since it is repl"),
+        ("target: {kind: Job}\npatch: [{op: add, path: spec/a, value: 1}]", "EP810 an operation fails | add spec/a: "),
+        ("target: {kind: Job}\npatch: [{op: add, path: /spec/a}]", "EP810 an operation fails | add /spec/a: "),
+        (
+            inside("{containers: [{image: i}]}"),
+            "EP810 an entry of containers is told by its name | one without name | give",
+        ),
+        (
+            inside("{tolerations: [{key: a, $patch: delete}]}"),
+            "EP810 no entry of this list can be deleted, since it is repl",
+        ),
         (
             inside("{volumes: [{name: x, $patch: delete}]}"),
-            "volumes has no such entry | name: x; it has spec, secret, shm",
+            "EP810 volumes has no such entry | name: x; it has spec, secret, shm",
         ),
         (
             inside("{$retainKeys: [a]}"),
-            "there is no such directive | $retainKeys | use $patch: delete, $patch: replace",
+            "EP810 there is no such directive | $retainKeys | use $patch: delete, $patch: replace",
         ),
-        (inside("{$patch: remove}"), "there is no such directive | $patch: remove | use $patch: delete"),
-        (inside("{volumes: [{$patch: replace, name: x}]}"), "`$patch: replace` of a list stands alone | in volumes |"),
+        (inside("{$patch: remove}"), "EP810 there is no such directive | $patch: remove | use $patch: delete"),
+        (
+            inside("{volumes: [{$patch: replace, name: x}]}"),
+            "EP810 `$patch: replace` of a list stands alone | in volumes |",
+        ),
         # What the job needs.
         (
             inside("{containers: [{name: node, $patch: delete}]}"),
@@ -333,11 +349,12 @@ PLAIN = "text, a number, true or false is needed"
         # Whoever reads the file would have it.
         (
             inside("{containers: [{name: node, env: [{name: S3_SECRET_KEY, value: planted}]}]}"),
-            "a manifest is no place for secrets | env S3_SECRET_KEY | take it from a Secret: valueFrom: {secretKeyRef:",
+            "EP802 a manifest is no place for secrets"
+            " | env S3_SECRET_KEY | take it from a Secret: valueFrom: {secretKeyRef:",
         ),
         (
             inside("{containers: [{name: node, env: [{name: DATABASE, value: 'http://me:planted@host'}]}]}"),
-            "a manifest is no place for secrets | env DATABASE | take it",
+            "EP802 a manifest is no place for secrets | env DATABASE | take it",
         ),
     ],
 )
@@ -415,11 +432,11 @@ def test_a_runtime_s_patch_of_another_manager_is_welcome() -> None:
                 ' | quote it: "2024-01-01", or write true or false',
             ],
         ),
-        ("kind: Job\nspec: {a: .inf}", ["p.yaml:2:11: spec.a: JSON has no such number | YAML reads .inf as the number"
+        ("kind: Job\nspec: {a: .inf}", ["p.yaml:2:11: spec.a: EP100 JSON has no such number" " | YAML reads .inf as the number"  # noqa: E501
                                         " inf | write another value, or quote it"]),
-        ("kind: Job\nspec: {a: 1, a: 2}", ["p.yaml:2:14: spec.a: this key is given twice | first at p.yaml:2:8"
+        ("kind: Job\nspec: {a: 1, a: 2}", ["p.yaml:2:14: spec.a: EP103 this key is given twice | first at p.yaml:2:8"
                                            " | keep one of them"]),
-        ("kind: [", ["p.yaml:1:8: this is not YAML | while parsing a flow node: expected the node content, but found "
+        ("kind: [", ["p.yaml:1:8: EP101 this is not YAML" " | while parsing a flow node: expected the node content, but found "  # noqa: E501
                      "'<stream end>' | fix the indentation, quotes or brackets here"]),
     ],
 )  # fmt: skip
@@ -434,12 +451,15 @@ def test_a_file_that_is_no_patch_is_told_with_all_its_mistakes(patch: str, lines
     [
         (
             "{kind: Job}",
-            "f:1:21: kubernetes.patch: a list of patches is needed | a mapping | write it as a list, one entry",
+            "f:1:21: kubernetes.patch: EP100 a list of patches is needed | a mapping | write it as a list, one entry",
         ),
-        ("[Job]", 'f:1:22: kubernetes.patch.0: a patch is a mapping | "Job" | give it a kind, or a target and a patch'),
+        (
+            "[Job]",
+            'f:1:22: kubernetes.patch.0: EP100 a patch is a mapping | "Job" | give it a kind, or a target and a patch',
+        ),
         (
             "[{kind: Job, a: no}]",
-            "f:1:37: kubernetes.patch.0.a: text, a number, true or false is needed | YAML reads no",
+            "f:1:37: kubernetes.patch.0.a: EP100 text, a number, true or false is needed | YAML reads no",
         ),
     ],
 )

@@ -75,7 +75,7 @@ def test_two_of_one_line(one: str, other: str) -> None:
     """Two that nobody can tell apart are an error that names both and the setting"""
     with pytest.raises(ConfigError) as caught:
         chosen(facts(one, other))
-    said = f"more than one platform matches this container | {one}, {other}"
+    said = f"EP200 more than one platform matches this container | {one}, {other}"
     assert str(caught.value) == f"{said} | set platform: in the spec, or ENTRYPOINT_PLATFORM"
     assert caught.value.status == 78
     module = registry.choose("platforms", other, facts(one, other), "local")

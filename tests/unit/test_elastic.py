@@ -50,12 +50,12 @@ def test_restarts_of_the_user_s_own() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nodes: 2:3", "nodes: the most nodes of an elastic job are its hosts | 3, with 4 hosts"),
-        ("nodes: 5:4", "nodes: the least is more than the most | 5:4 | write 4:5"),
-        ("nodes: 2:4\ntorch: {rdzv_backend: static}", "nodes: a static rendezvous has a fixed number of nodes"),
-        ("nodes: 4", "nodes: a pair of numbers such as 2:4 is needed"),
-        ("nodes: two", 'nodes: a pair of numbers such as 2:4 is needed | "two" | write for example "2:4"'),
-        ("nodes: [2, 4]", "nodes: a pair of numbers such as 2:4 is needed"),
+        ("nodes: 2:3", "nodes: EP120 the most nodes of an elastic job are its hosts | 3, with 4 hosts"),
+        ("nodes: 5:4", "nodes: EP120 the least is more than the most | 5:4 | write 4:5"),
+        ("nodes: 2:4\ntorch: {rdzv_backend: static}", "nodes: EP120 a static rendezvous has a fixed number of nodes"),
+        ("nodes: 4", "nodes: EP100 a pair of numbers such as 2:4 is needed"),
+        ("nodes: two", 'nodes: EP100 a pair of numbers such as 2:4 is needed | "two" | write for example "2:4"'),
+        ("nodes: [2, 4]", "nodes: EP100 a pair of numbers such as 2:4 is needed"),
     ],
 )
 def test_what_is_refused(text: str, says: str) -> None:
@@ -66,5 +66,7 @@ def test_what_is_refused(text: str, says: str) -> None:
 
 @pytest.mark.parametrize("launcher", ["mpirun", "plain", "torchlaunch"])
 def test_no_other_launcher_has_it(launcher: str) -> None:
-    with pytest.raises(ConfigError, match=r"only torchrun has elastic jobs .* nodes: 2:4 \| set launcher: torchrun"):
+    with pytest.raises(
+        ConfigError, match=r"EP120 only torchrun has elastic jobs .* nodes: 2:4 \| set launcher: torchrun"
+    ):
         plan("nodes: 2:4", launcher)

@@ -136,7 +136,8 @@ def test_a_failed_write_leaves_the_old(tmp_path: Path) -> None:
         run_dir.write("file", "new", 0o600)
         assert (run_dir.path / "file").read_text() == "new"
     assert (str(caught.value), caught.value.status) == (
-        f"cannot write {tmp_path}/run/file | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+        f"EP410 cannot write {tmp_path}/run/file"
+        f" | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
         73,
     )
 
@@ -149,7 +150,7 @@ def test_a_link_in_the_directory_s_place(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir(mode=0o700)
     (tmp_path / "run").symlink_to(tmp_path / "other")
     assert refusal(tmp_path / "run") == (
-        f"the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner {os.geteuid()}"
+        f"EP411 the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner {os.geteuid()}"
         " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
     )
     assert list((tmp_path / "other").iterdir()) == []
@@ -179,7 +180,7 @@ def test_another_s_directory(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     os.chown(tmp_path / "run", 65534, 65534)
     assert refusal(tmp_path / "run") == (
-        f"the run directory is not ours alone | {tmp_path}/run is drwx------, owner 65534"
+        f"EP411 the run directory is not ours alone | {tmp_path}/run is drwx------, owner 65534"
         " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
     )
 
@@ -219,7 +220,7 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
     with held(tmp_path / "run") as run_dir:
         run_dir.write("file", "first", 0o600)
         assert refusal(tmp_path / "run") == (
-            f"another entrypoint is at work in this run directory | {tmp_path}/run"
+            f"EP414 another entrypoint is at work in this run directory | {tmp_path}/run"
             " | give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
         )
         assert (run_dir.path / "file").read_text() == "first"
@@ -260,7 +261,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         if root:
             os.seteuid(0)
     assert (str(caught.value), caught.value.status) == (
-        f"cannot write {tmp_path}/closed/run | Permission denied"
+        f"EP410 cannot write {tmp_path}/closed/run | Permission denied"
         " | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
         73,
     )
@@ -316,7 +317,7 @@ def test_a_directory_that_holds_somebody_s_files(names: tuple[str, ...], tmp_pat
         (tmp_path / "run" / name).write_text("mine")
     more = f" and {len(names) - 1} more" if names[1:] else ""
     assert refusal(tmp_path / "run") == (
-        f"the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
+        f"EP411 the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
         " | set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there"
     )
     assert sorted(os.listdir(tmp_path / "run")) == list(names)
@@ -357,7 +358,7 @@ def test_a_link_where_anybody_could_have_put_it(shared: bool, tmp_path: Path) ->
     if not shared:
         make_folders([str(tmp_path / "log")])
         return
-    with pytest.raises(ConfigError, match="a directory for logs is not ours"):
+    with pytest.raises(ConfigError, match="EP413 a directory for logs is not ours"):
         make_folders([str(tmp_path / "log")])
 
 
@@ -371,7 +372,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(CantCreateError) as caught:
         RunDir(str(tmp_path / "run"))
     assert str(caught.value) == (
-        f"the run directory's file system cannot lock files | {tmp_path}/run: Function not implemented"
+        f"EP412 the run directory's file system cannot lock files | {tmp_path}/run: Function not implemented"
         " | set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp"
     )
 

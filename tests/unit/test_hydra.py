@@ -58,11 +58,11 @@ def test_one_node_needs_no_agent() -> None:
 @pytest.mark.parametrize(
     ("field", "words", "names", "do"),
     [
-        ("extra_args", "-machinefile x", "-machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
-        ("extra_args", "-prepend-rank --launcher=ssh", "-launcher is set by launcher hydra", "set nothing"),
-        ("bind_args", "-np 4", "-np is set by launcher hydra", "set mpi.np, or slots"),
-        ("mca_args", "-mca pml ob1", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
-        ("x_args", "-x A", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("extra_args", "-machinefile x", "EP119 -machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
+        ("extra_args", "-prepend-rank --launcher=ssh", "EP119 -launcher is set by launcher hydra", "set nothing"),
+        ("bind_args", "-np 4", "EP119 -np is set by launcher hydra", "set mpi.np, or slots"),
+        ("mca_args", "-mca pml ob1", "EP119 mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("x_args", "-x A", "EP119 mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
     ],
 )
 def test_what_it_refuses_by_name(field: str, words: str, names: str, do: str) -> None:
@@ -74,7 +74,7 @@ def test_what_it_refuses_by_name(field: str, words: str, names: str, do: str) ->
 
 @pytest.mark.parametrize("command", ["mpiexec.hydra", "/usr/bin/mpiexec.mpich"])
 def test_a_launcher_is_no_program(command: str) -> None:
-    with pytest.raises(SpecError, match="the command is a launcher itself"):
+    with pytest.raises(SpecError, match="EP118 the command is a launcher itself"):
         launch(f"command: [{command}, -n, '2', prog]")
 
 

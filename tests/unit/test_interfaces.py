@@ -294,7 +294,12 @@ def test_a_node_without_it_is_refused_and_says_what_it_has(
     [
         (ETH0, ETH0, "eth0", "network interface: eth0 10.0.0.0/24"),
         (ETH0, ETH1, "eth", "network interface: eth0 10.0.0.0/24, eth1 10.9.0.0/24"),
-        (ETH0, V6, "eth0", "warning: some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24, eth0"),
+        (
+            ETH0,
+            V6,
+            "eth0",
+            "warning: EP407 some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24, eth0",
+        ),
         (ETH0, ETH1, "auto", ""),
     ],
 )
@@ -318,15 +323,15 @@ def test_interfaces_that_a_spec_may_name(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("eth0,eth1", "one interface is needed: .*several for Open MPI and NCCL: mpi.interface"),
-        ("", "one interface is needed"),
-        ("a-name-of-20-letters", "one interface is needed"),
-        ("=eth0", "one interface is needed"),
-        ("10.0.0.0/33", "one interface is needed"),
-        ("10.0.0.7", "an address is of one node alone .*such as 10.0.0.0/24"),
-        ("fd00::7", "an address is of one node alone .*such as fd00::/64"),
-        ("10.0.0.7/24", "this is not how a network is written .*write 10.0.0.0/24"),
-        ("10.0.0.0/255.0.0.0", "this is not how a network is written .*write 10.0.0.0/8"),
+        ("eth0,eth1", "EP100 one interface is needed: .*several for Open MPI and NCCL: mpi.interface"),
+        ("", "EP100 one interface is needed"),
+        ("a-name-of-20-letters", "EP100 one interface is needed"),
+        ("=eth0", "EP100 one interface is needed"),
+        ("10.0.0.0/33", "EP100 one interface is needed"),
+        ("10.0.0.7", "EP100 an address is of one node alone .*such as 10.0.0.0/24"),
+        ("fd00::7", "EP100 an address is of one node alone .*such as fd00::/64"),
+        ("10.0.0.7/24", "EP100 this is not how a network is written .*write 10.0.0.0/24"),
+        ("10.0.0.0/255.0.0.0", "EP100 this is not how a network is written .*write 10.0.0.0/8"),
     ],
 )
 def test_what_no_interface_is(text: str, words: str) -> None:
@@ -336,7 +341,7 @@ def test_what_no_interface_is(text: str, words: str) -> None:
 
 def test_two_settings_that_say_different_things_are_an_error() -> None:
     text = "network: {interface: ib0}\ncommand: [x]\n"
-    with pytest.raises(SpecError, match=r"mpi.interface says something else .*eth0.*env MY_MPI_BTL_TCP_IF"):
+    with pytest.raises(SpecError, match=r"EP104 mpi.interface says something else .*eth0.*env MY_MPI_BTL_TCP_IF"):
         load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})
     load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "ib0"}, {})
     load("network: {interface: auto}", "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})

@@ -79,7 +79,7 @@ def test_cards_that_cannot_be_shared_evenly() -> None:
 def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         build(f'launcher: jax\n{TWO}env: {{{name}: "0"}}')
-    assert f"{name} is set by the launcher | `0` | remove it, and set hosts" in str(caught.value)
+    assert f"EP119 {name} is set by the launcher | `0` | remove it, and set hosts" in str(caught.value)
     assert "job.yaml:4" in str(caught.value)
 
 

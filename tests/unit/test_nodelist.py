@@ -70,7 +70,7 @@ def test_nodes(text: str, nodes: str) -> None:
 def test_no_list(text: str, seen: str) -> None:
     with pytest.raises(ConfigError) as caught:
         expand(text, "LIST")
-    assert str(caught.value) == f"LIST is no list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
+    assert str(caught.value) == f"EP207 LIST is no list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
     assert caught.value.status == 78
 
 
@@ -89,7 +89,7 @@ def test_too_many(text: str, count: str) -> None:
     before = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         expand(text, "LIST")
-    assert str(caught.value) == f"LIST has too many nodes | {count} or more | a job has 16384 at most"
+    assert str(caught.value) == f"EP204 LIST has too many nodes | {count} or more | a job has 16384 at most"
     assert time.monotonic() - before < 1
 
 
@@ -117,4 +117,4 @@ def test_the_largest_of_counts(text: str, largest: int) -> None:
 def test_no_counts(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         most(text, "COUNTS")
-    assert str(caught.value) == f"COUNTS is no list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"
+    assert str(caught.value) == f"EP207 COUNTS is no list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"

@@ -80,7 +80,7 @@ def test_no_program() -> None:
     with pytest.raises(ConfigError) as caught:
         planning.settle(spec, facts(), topology)
     assert (str(caught.value), caught.value.status) == (
-        "there is no program to run | no command in the spec, none after -- | add: -- python train.py",
+        "EP115 there is no program to run | no command in the spec, none after -- | add: -- python train.py",
         78,
     )
 
@@ -239,8 +239,8 @@ def refused(text: str, device: Device) -> str:
 
 NONE, CARDS = Device("nvidia", 0, "0 /dev/nvidia*"), Device("nvidia", 2, "2 /dev/nvidia*")
 SERVER = "hosts: [w, p]\nnode_rank: {}\ntensorflow: {{ps: 1}}\nlauncher: tensorflow\ndevice: nvidia"
-MISSING = "78 device nvidia was asked for and is not in this container (spec job.yaml:{}:9)"
-MANY = "78 3 ranks on this node, and fewer accelerators (spec job.yaml:1:8)"
+MISSING = "78 EP400 device nvidia was asked for and is not in this container (spec job.yaml:{}:9)"
+MANY = "78 EP401 3 ranks on this node, and fewer accelerators (spec job.yaml:1:8)"
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_different_majors(versions: tuple[str, ...], seen: str) -> None:
     with pytest.raises(ConfigError) as caught:
         planning.settle(spec, facts(), topology, members(*((1, version) for version in versions)))
     assert (str(caught.value), caught.value.status) == (
-        f"the nodes have different Open MPI majors | {seen} | use one image for all nodes",
+        f"EP450 the nodes have different Open MPI majors | {seen} | use one image for all nodes",
         78,
     )
 
@@ -503,5 +503,5 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], ref
         error = checks.launcher(here, build(text, here).launch)
         assert (error is not None) == refuses
         if error:
-            assert error.reason.startswith("Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
+            assert error.reason.startswith("EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
             assert error.status == 78

@@ -64,13 +64,15 @@ def test_not_ready(name: str) -> None:
         read(f"not-ready/{name}")
     assert caught.value.reason == EXPECTED["not-ready"][name]
     assert caught.value.status == 75
-    what = f"rank table <file> is not complete | {caught.value.reason}"
+    what = f"EP705 rank table <file> is not complete | {caught.value.reason}"
     assert str(caught.value) == f"{what} | wait until the platform has written it, or fix the file"
 
 
 @pytest.mark.parametrize("name", EXPECTED["bad"])
 def test_bad(name: str) -> None:
-    assert refusal(read, f"bad/{name}") == f"rank table <file>{EXPECTED['bad'][name]}"
+    wrong = EXPECTED["bad"][name]
+    id = "EP701" if wrong.startswith(" is ") else "EP700"  # it is no table, or something in it is wrong
+    assert refusal(read, f"bad/{name}") == f"{id} rank table <file>{wrong}"
 
 
 def test_a_table_written_bit_by_bit_is_not_ready_until_its_last_byte() -> None:
@@ -90,7 +92,7 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
 def test_utf_16_is_not_waited_for(encoding: str) -> None:
     text = (TABLES / "good/v1.0-documented.json").read_text(encoding="utf-8")
     message = refusal(ranktable.parse, text.encode(encoding).decode("utf-8", "replace"), "<file>")
-    assert message.startswith("rank table <file> is UTF-16 text | ")
+    assert message.startswith("EP701 rank table <file> is UTF-16 text | ")
     assert message.endswith(" | save it as UTF-8")
 
 
@@ -202,7 +204,7 @@ def test_super_pods_stay_v1_2_and_have_no_v0() -> None:
     table = read("good/v1.2-super-pods")
     assert json.loads(ranktable.to_v1(table)) == json.loads((TABLES / "good/v1.2-super-pods.json").read_text("utf-8"))
     assert refusal(ranktable.to_v0, table) == (
-        "rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it as it is"
+        "EP706 rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it as it is"
     )
 
 
@@ -298,7 +300,7 @@ def test_own(name: str, called: dict[str, str], ranks: list[int]) -> None:
 )
 def test_own_is_not_there(name: str, called: dict[str, str], seen: str) -> None:
     assert refusal(ranktable.own, read(f"good/{name}"), called) == (
-        f"which node of rank table <file> is this one? | {seen}"
+        f"EP702 which node of rank table <file> is this one? | {seen}"
         " | name it as the table does: its pod in POD_NAME, or its server in HOST_IP"
     )
 
@@ -352,13 +354,13 @@ SERVER = ranktable.from_hccn_conf("address_4=10.0.0.4\naddress_5=10.0.0.5\n", "n
         (
             (3, 4, 5, 6),
             (1, 2),
-            "2 devices of this container are not in the rank table and stay idle"
+            "EP703 2 devices of this container are not in the rank table and stay idle"
             " | the table has 4,5, the container 3,4,5,6",
         ),
         (
             (0, 1),
             (0, 1),
-            "the rank table's devices are numbered otherwise than the container's, taking them in order"
+            "EP703 the rank table's devices are numbered otherwise than the container's, taking them in order"
             " | the table has 4,5, the container 0,1",
         ),
     ],
@@ -370,7 +372,7 @@ def test_devices_of_table_and_container(cards: tuple[int, ...], logical: tuple[i
 def test_devices_that_the_container_does_not_have() -> None:
     do = "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES"
     assert refusal(ranktable.logical_ids, SERVER, ()) == (
-        "the rank table gives this node 2 devices and the container has 0"
+        "EP703 the rank table gives this node 2 devices and the container has 0"
         f" | the table has 4,5, the container none | {do}"
     )
 
@@ -395,8 +397,11 @@ def test_hccn_conf() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "hccn.conf names no device | no line address_N=IP | run hccn_tool on the server, or give --addresses"),
-        ("address_0=1.2.3\n", 'hccn.conf: device 0 has no IP address | "1.2.3" | fix the address'),
+        (
+            "",
+            "EP707 hccn.conf names no device | no line address_N=IP | run hccn_tool on the server, or give --addresses",
+        ),
+        ("address_0=1.2.3\n", 'EP707 hccn.conf: device 0 has no IP address | "1.2.3" | fix the address'),
     ],
 )
 def test_hccn_conf_that_is_wrong(text: str, message: str) -> None:
@@ -416,11 +421,11 @@ def test_servers_merge_in_the_order_given() -> None:
 def test_a_server_merges_once() -> None:
     table = ranktable.from_addresses(["10.1.0.1"], "10.0.0.1", "a")
     assert refusal(ranktable.merge, [table, table]) == (
-        'rank table a: server_list[1].server_id is listed twice | "10.0.0.1" | list each server once'
+        'EP700 rank table a: server_list[1].server_id is listed twice | "10.0.0.1" | list each server once'
     )
 
 
 def test_super_pods_do_not_merge() -> None:
     assert refusal(ranktable.merge, [read("good/v1.2-super-pods")]) == (
-        "rank tables <file> cannot be merged | one has super-pods (v1.2) | merge v1.0 tables"
+        "EP707 rank tables <file> cannot be merged | one has super-pods (v1.2) | merge v1.0 tables"
     )

@@ -73,15 +73,15 @@ def test_one_node() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("ray: {extra_args: [--head]}", "--head is set by the launcher | `--head` | set hosts"),
-        ("ray: {extra_args: ['--num-cpus=4']}", "--num_cpus is set by the launcher | `--num-cpus=4` | set slots"),
+        ("ray: {extra_args: [--head]}", "EP119 --head is set by the launcher | `--head` | set hosts"),
+        ("ray: {extra_args: ['--num-cpus=4']}", "EP119 --num_cpus is set by the launcher | `--num-cpus=4` | set slots"),
         (
             "ray: {extra_args: [--dashboard-host=0.0.0.0]}",
-            "--dashboard_host is set by the launcher | `--dashboard-host=0.0.0.0` | set ray.dashboard",
+            "EP119 --dashboard_host is set by the launcher | `--dashboard-host=0.0.0.0` | set ray.dashboard",
         ),
         (
             "env: {RAY_ADDRESS: auto}",
-            "env.RAY_ADDRESS: RAY_ADDRESS is set by the launcher | `auto` | remove it, and set launcher: plain",
+            "env.RAY_ADDRESS: EP119 RAY_ADDRESS is set by the launcher | `auto` | remove it, and set launcher: plain",
         ),
     ],
 )
@@ -92,5 +92,5 @@ def test_what_it_refuses_by_name(more: str, says: str) -> None:
 
 
 def test_ray_is_no_program() -> None:
-    with pytest.raises(SpecError, match="the command is a launcher itself"):
+    with pytest.raises(SpecError, match="EP118 the command is a launcher itself"):
         launch("command: [ray, start, --head]")

@@ -95,7 +95,7 @@ def test_two_match(more: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         registry.choose("platforms", None, facts(ZETA="1", MA_NUM_HOSTS="1"), "local")
     assert str(caught.value) == (
-        "more than one platform matches this container | modelarts, zeta"
+        "EP200 more than one platform matches this container | modelarts, zeta"
         " | set platform: in the spec, or ENTRYPOINT_PLATFORM"
     )
     assert caught.value.status == 78
@@ -110,9 +110,9 @@ def test_the_one_asked_for_wins_over_two(more: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("devices", "no such device: abacus | use one of "),
-        ("platforms", "no such platform: abacus | use one of "),
-        ("launchers", "no such launcher: abacus | use one of "),
+        ("devices", "EP117 no such device: abacus | use one of "),
+        ("platforms", "EP117 no such platform: abacus | use one of "),
+        ("launchers", "EP117 no such launcher: abacus | use one of "),
     ],
 )
 def test_no_such_adapter(kind: str, message: str) -> None:

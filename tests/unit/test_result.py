@@ -20,19 +20,19 @@ from entrypoint.model import Device, Node, Outcome, Topology
     [
         (0, "every rank exited with 0", "success"),
         (7, "rank 3 on worker-1 exited with 7", "job"),
-        (127, "cannot start prog: No such file or directory", "job"),
+        (127, "EP440 cannot start prog: No such file or directory", "job"),
         (137, "rank 0 on worker-0 was ended by SIGKILL (137)", "job"),
         (143, "the job was ended by SIGTERM (143)", "stopped"),
         (130, "the job was ended by SIGINT (130)", "stopped"),
         (64, "a wrong flag", "config"),
         (65, "job.yaml:3:8: slots: a whole number is needed", "config"),
-        (66, "cannot read the job spec", "config"),
+        (66, "EP111 cannot read the job spec", "config"),
         (69, "1 of 2 peers did not answer", "infrastructure"),
         (70, "an internal error", "defect"),
         (71, "sshd did not start | it exited with 255: no port", "infrastructure"),
-        (73, "cannot write /run/job", "config"),
+        (73, "EP410 cannot write /run/job", "config"),
         (75, "worker-1 is lost", "infrastructure"),
-        (77, "worker-1 is not of this job", "config"),
+        (77, "EP503 worker-1 is not of this job", "config"),
         (78, "no index", "config"),
         (71, "sshd did not start | it exited with 71: no port", "infrastructure"),
     ],
@@ -77,9 +77,9 @@ def test_secrets_are_not_in_it() -> None:
         "API_KEY": "short",
         "NAME": "visible1",
     }
-    reason = "cannot start prog-hf_0123456789: a-job's-own-secret, short, visible1"
+    reason = "EP440 cannot start prog-hf_0123456789: a-job's-own-secret, short, visible1"
     fields = json.loads(line(Outcome(127, reason), "n", "j", environ))
-    assert fields["reason"] == "cannot start prog-(not shown): (not shown), short, visible1"
+    assert fields["reason"] == "EP440 cannot start prog-(not shown): (not shown), short, visible1"
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         Result(print).about(topology(shared))
     assert str(caught.value) == (
-        f"another user's file is in the place of this job's result | {file} is owned by 1234, we are 65534"
+        f"EP411 another user's file is in the place of this job's result | {file} is owned by 1234, we are 65534"
         " | remove it, or set ENTRYPOINT_RUN_DIR to another place"
     )
 
@@ -135,5 +135,5 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     file = forge(shared)
     assert result.end(Outcome(7, "x")).status == 7
     do = "whatever lies there is not this job's"
-    assert said == [f"the result cannot be written | {file}: Operation not permitted | {do}"]
+    assert said == [f"EP415 the result cannot be written | {file}: Operation not permitted | {do}"]
     assert sorted(os.listdir(shared)) == ["run-result.json"]

@@ -71,43 +71,43 @@ launcher: mpirum
 
 def test_six_mistakes_are_six_lines() -> None:
     assert problems(SIX_MISTAKES) == [
-        "job.yaml:2:1: comand: unknown key | `comand` | did you mean `command`?",
-        'job.yaml:3:8: slots: a whole number from 1 to 4096 is needed | "four" | write for example 1',
-        "job.yaml:6:5: hosts.1: this is no host name: a label of it begins or ends with `-`"
+        "job.yaml:2:1: comand: EP102 unknown key | `comand` | did you mean `command`?",
+        'job.yaml:3:8: slots: EP100 a whole number from 1 to 4096 is needed | "four" | write for example 1',
+        "job.yaml:6:5: hosts.1: EP100 this is no host name: a label of it begins or ends with `-`"
         ' | "worker_1-" | rename the host, or write NAME=ADDRESS',
-        "job.yaml:8:9: ssh.port: a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
-        'job.yaml:10:12: env.VERSION: text is needed | YAML reads 1.10 as the number 1.1 | quote it: "1.10"',
-        'job.yaml:11:11: launcher: there is no such launcher | "mpirum" | did you mean `mpirun`?',
+        "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
+        'job.yaml:10:12: env.VERSION: EP100 text is needed | YAML reads 1.10 as the number 1.1 | quote it: "1.10"',
+        'job.yaml:11:11: launcher: EP100 there is no such launcher | "mpirum" | did you mean `mpirun`?',
     ]
 
 
-NUMBER = "a whole number from 1 to 65535 is needed"
-UNSHARED = "a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
-NO_HOST = "this is no host name"
+NUMBER = "EP100 a whole number from 1 to 65535 is needed"
+UNSHARED = "EP105 a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
+NO_HOST = "EP100 this is no host name"
 RENAME = "rename the host, or write NAME=ADDRESS"
-NUL = "text cannot hold a NUL byte"
-NAME = "a variable's name is letters, digits and `_`, not a digit first"
+NUL = "EP100 text cannot hold a NUL byte"
+NAME = "EP100 a variable's name is letters, digits and `_`, not a digit first"
 LONG = "a" * 64
 SEEN = "a" * 59 + "…"
-NO_SLOTS = "the slots of a host are a whole number from 1 to 4096"
+NO_SLOTS = "EP100 the slots of a host are a whole number from 1 to 4096"
 WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
 ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
-RUN_DIR = "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
-LABEL = "a DNS label (a-z, 0-9 and -, up to 63) is needed"
+RUN_DIR = "EP100 white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
+LABEL = "EP100 a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
 BAD = [
-    ("slotz: 2", "1:1: slotz: unknown key | `slotz` | did you mean `slots`?"),
-    ("ssh: {prot: 22}", "1:7: ssh.prot: unknown key | `prot` | did you mean `port`?"),
-    ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: unknown key | `qqqq` | use one of {ALL_SSH}"),
-    ("grace: 5", "1:1: grace: unknown key | `grace` | did you mean `timeouts.grace`?"),
-    ("ssh_port: 5", "1:1: ssh_port: unknown key | `ssh_port` | did you mean `ssh.port`?"),
-    ("secret_fil: x", "1:1: secret_fil: unknown key | (not shown) | did you mean `secret_file`?"),
+    ("slotz: 2", "1:1: slotz: EP102 unknown key | `slotz` | did you mean `slots`?"),
+    ("ssh: {prot: 22}", "1:7: ssh.prot: EP102 unknown key | `prot` | did you mean `port`?"),
+    ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: EP102 unknown key | `qqqq` | use one of {ALL_SSH}"),
+    ("grace: 5", "1:1: grace: EP102 unknown key | `grace` | did you mean `timeouts.grace`?"),
+    ("ssh_port: 5", "1:1: ssh_port: EP102 unknown key | `ssh_port` | did you mean `ssh.port`?"),
+    ("secret_fil: x", "1:1: secret_fil: EP102 unknown key | (not shown) | did you mean `secret_file`?"),
     ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
     ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
-    ("slots: 1\nslots: 2", "2:1: slots: this key is given twice | first at job.yaml:1:1 | keep one of them"),
-    ("ssh: 22", "1:6: ssh: a mapping of keys to values is needed | YAML reads 22 as the number 22 | indent its keys under `ssh:`"),  # noqa: E501
-    ("- a", "1:1: a mapping of keys to values is needed | a list | write one `key: value` a line"),
-    ("mpirun", '1:1: a mapping of keys to values is needed | "mpirun" | write one `key: value` a line'),
+    ("slots: 1\nslots: 2", "2:1: slots: EP103 this key is given twice | first at job.yaml:1:1 | keep one of them"),
+    ("ssh: 22", "1:6: ssh: EP100 a mapping of keys to values is needed | YAML reads 22 as the number 22 | indent its keys under `ssh:`"),  # noqa: E501
+    ("- a", "1:1: EP100 a mapping of keys to values is needed | a list | write one `key: value` a line"),
+    ("mpirun", '1:1: EP100 a mapping of keys to values is needed | "mpirun" | write one `key: value` a line'),
     ('ssh: {port: "22"}', f'1:13: ssh.port: {NUMBER} | "22" | remove the quotes'),
     ("ssh: {port: 22:22}", f"1:13: ssh.port: {NUMBER} | YAML reads 22:22 as the number 1342 (base 60) | write for example 36666"),  # noqa: E501
     ("ssh: {port: 022}", f"1:13: ssh.port: {NUMBER} | YAML reads 022 as the octal number 18 | write for example 36666"),
@@ -115,52 +115,52 @@ BAD = [
     ("ssh: {port: [22]}", f"1:13: ssh.port: {NUMBER} | a list | write for example 36666"),
     ("ssh: {port: 2.5}", f"1:13: ssh.port: {NUMBER} | YAML reads 2.5 as the number 2.5 | write for example 36666"),
     ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
-    ("node_rank: -1", "1:12: node_rank: a whole number of at least 0 is needed | -1 | write for example 0"),
-    ("timeouts: {peers: 0}", "1:19: timeouts.peers: a number over 0 is needed | 0.0 | write for example 600"),
-    ("timeouts: {grace: .inf}", "1:19: timeouts.grace: a number of at least 0 is needed | YAML reads .inf as the number inf | write for example 30"),  # noqa: E501
+    ("node_rank: -1", "1:12: node_rank: EP100 a whole number of at least 0 is needed | -1 | write for example 0"),
+    ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number over 0 is needed | 0.0 | write for example 600"),
+    ("timeouts: {grace: .inf}", "1:19: timeouts.grace: EP100 a number of at least 0 is needed | YAML reads .inf as the number inf | write for example 30"),  # noqa: E501
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
     ("name: 5", f'1:7: name: {LABEL} | YAML reads 5 as the number 5 | quote it: "5"'),
     ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
-    ("torch: {version: 2.1}", '1:18: torch.version: a version such as 2.1 is needed | YAML reads 2.1 as the number 2.1 | quote it: "2.1"'),  # noqa: E501
-    ("torch: {version: two}", '1:18: torch.version: a version such as 2.1 is needed | "two" | write for example "2.1"'),
-    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
-    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
-    ("device: gpu", '1:9: device: there is no such device | "gpu" | did you mean `nvidia`?'),
-    ("platform: aws", '1:11: platform: there is no such platform | "aws" | use one of local, modelarts'),
-    ("command: python train.py", '1:10: command: a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
-    ("hosts: a,b", '1:8: hosts: a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
-    ("command: {a: b}", "1:10: command: a list of texts is needed | a mapping | write it as a list, one entry for each word"),  # noqa: E501
-    ("command: [a, 5]", '1:14: command.1: text is needed | YAML reads 5 as the number 5 | quote it: "5"'),
-    ("command: [a, [b]]", "1:14: command.1: text is needed | a list | write one value"),
-    ("command: [a, ~]", '1:14: command.1: text is needed | YAML reads ~ as nothing | write "" for empty text, or remove it'),  # noqa: E501
+    ("torch: {version: 2.1}", '1:18: torch.version: EP100 a version such as 2.1 is needed | YAML reads 2.1 as the number 2.1 | quote it: "2.1"'),  # noqa: E501
+    ("torch: {version: two}", '1:18: torch.version: EP100 a version such as 2.1 is needed' ' | "two" | write for example "2.1"'),  # noqa: E501
+    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
+    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
+    ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
+    ("platform: aws", '1:11: platform: EP100 there is no such platform | "aws" | use one of local, modelarts'),
+    ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
+    ("hosts: a,b", '1:8: hosts: EP100 a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
+    ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),  # noqa: E501
+    ("command: [a, 5]", '1:14: command.1: EP100 text is needed | YAML reads 5 as the number 5 | quote it: "5"'),
+    ("command: [a, [b]]", "1:14: command.1: EP100 text is needed | a list | write one value"),
+    ("command: [a, ~]", '1:14: command.1: EP100 text is needed | YAML reads ~ as nothing | write "" for empty text, or remove it'),  # noqa: E501
     ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
     ('workdir: "/a\\0b"', f'1:10: workdir: {NUL} | "/a\\x00b" | remove it'),
-    ('workdir: "/a\\ud800"', '1:10: workdir: text must be valid UTF-8 | "/a\\ud800" | fix the encoding'),
-    ('workdir: ""', '1:10: workdir: a path is needed | "" | write one, or remove it'),
-    ("env: [A=1]", "1:6: env: a mapping of names to texts is needed | a list | write it as a mapping"),
-    ("env: {A: no}", '1:10: env.A: text is needed | YAML reads no as the boolean false | quote it: "no"'),
-    ("env: {A: }", '1:9: env.A: text is needed | nothing | write "" for empty text, or remove it'),
-    ("env: {MY_TOKEN: 12345}", "1:17: env.MY_TOKEN: text is needed | (not shown) | quote it"),
+    ('workdir: "/a\\ud800"', '1:10: workdir: EP100 text must be valid UTF-8 | "/a\\ud800" | fix the encoding'),
+    ('workdir: ""', '1:10: workdir: EP100 a path is needed | "" | write one, or remove it'),
+    ("env: [A=1]", "1:6: env: EP100 a mapping of names to texts is needed | a list | write it as a mapping"),
+    ("env: {A: no}", '1:10: env.A: EP100 text is needed | YAML reads no as the boolean false | quote it: "no"'),
+    ("env: {A: }", '1:9: env.A: EP100 text is needed | nothing | write "" for empty text, or remove it'),
+    ("env: {MY_TOKEN: 12345}", "1:17: env.MY_TOKEN: EP100 text is needed | (not shown) | quote it"),
     ("env: {1A: x}", f'1:7: env.1A: {NAME} | "1A" | rename it'),
     ("env: {A-B: x}", f'1:7: env.A-B: {NAME} | "A-B" | rename it'),
-    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
+    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: EP105 a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
     (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),  # noqa: E501
-    ("hosts: [a, b, A]", '1:15: hosts.2: this host is hosts.0 too | "A" | name each node once'),
+    ("hosts: [a, b, A]", '1:15: hosts.2: EP100 this host is hosts.0 too | "A" | name each node once'),
     ("hosts: [a:6666]", f'1:9: hosts.0: {NO_SLOTS} | "a:6666" | {WRITE_SLOTS}'),
     ("hosts: [a:0=10.0.0.1]", f'1:9: hosts.0: {NO_SLOTS} | "a:0=10.0.0.1" | {WRITE_SLOTS}'),
     ("hosts: ['a:']", f'1:9: hosts.0: {NO_SLOTS} | "a:" | {WRITE_SLOTS}'),
     ("hosts: [a:two]", f'1:9: hosts.0: {NO_SLOTS} | "a:two" | {WRITE_SLOTS}'),
-    ("hosts: [a:1, A:2]", '1:14: hosts.1: this host is hosts.0 too | "A:2" | name each node once'),
+    ("hosts: [a:1, A:2]", '1:14: hosts.1: EP100 this host is hosts.0 too | "A:2" | name each node once'),
     ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),  # noqa: E501
-    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
-    ("hosts: [a=]", '1:9: hosts.0: an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
-    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),  # noqa: E501
-    ("run_dir: /a/../", '1:10: run_dir: a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),  # noqa: E501
-    ("run_dir: tmp", '1:10: run_dir: an absolute path is needed | "tmp" | begin it with /'),
+    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
+    ("hosts: [a=]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
+    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: EP104 the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),  # noqa: E501
+    ("run_dir: /a/../", '1:10: run_dir: EP100 a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),  # noqa: E501
+    ("run_dir: tmp", '1:10: run_dir: EP100 an absolute path is needed | "tmp" | begin it with /'),
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
     ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
-    ("ssh: {host_key: /k}", "1:17: ssh.host_key: ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
-    ("ssh:\n\tport: 22", "2:1: a tab in the indentation | use spaces, YAML allows no tabs here"),
+    ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
+    ("ssh:\n\tport: 22", "2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
 ]  # fmt: skip
 
 
@@ -170,22 +170,22 @@ def test_one_mistake_is_one_line(text: str, expected: str) -> None:
 
 
 BAD_VARIABLES = [
-    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: a whole number from 1 to 4096 is needed | "four" | write for example 1'),
+    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: EP100 a whole number from 1 to 4096 is needed' ' | "four" | write for example 1'),  # noqa: E501
     ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
     ({"SSHD_PORT": "10.0.0.1:22"}, f'ssh.port: {NUMBER} | "10.0.0.1:22" | write for example 36666'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: a number over 0 is needed | "inf" | write for example 600'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
-    ({"ENTRYPOINT_SLOT": "4"}, "no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
-    ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "no such setting | did you mean `ENTRYPOINT_SECRET`?"),
-    ({"ENTRYPOINT_QQ": "4"}, "no such setting | use one of the names in docs/reference/spec.md"),
-    ({"ENTRYPOINT_SECRET": "hunter2"}, "a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
-    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
-    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
-    ({"ENTRYPOINT_COMMAND": '["a", 5]'}, 'command.1: text is needed | 5 is a number | quote it: "5"'),
-    ({"ENTRYPOINT_ENV": "A=1"}, 'env: a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
-    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
-    ({"ENTRYPOINT_ENV": '{"A": true}'}, 'env.A: text is needed | true is a boolean | quote it: "true"'),
-    ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: this host is hosts.0 too | "a" | name each node once'),
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number over 0 is needed' ' | "inf" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_SLOT": "4"}, "EP102 no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
+    ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "EP102 no such setting | did you mean `ENTRYPOINT_SECRET`?"),
+    ({"ENTRYPOINT_QQ": "4"}, "EP102 no such setting | use one of the names in docs/reference/spec.md"),
+    ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
+    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
+    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: EP100 a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
+    ({"ENTRYPOINT_COMMAND": '["a", 5]'}, 'command.1: EP100 text is needed | 5 is a number | quote it: "5"'),
+    ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
+    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
+    ({"ENTRYPOINT_ENV": '{"A": true}'}, 'env.A: EP100 text is needed | true is a boolean | quote it: "true"'),
+    ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: EP100 this host is hosts.0 too | "a" | name each node once'),
 ]  # fmt: skip
 
 
@@ -196,10 +196,10 @@ def test_a_variable_is_judged_like_the_file(env: dict[str, str], expected: str) 
 
 def test_a_list_in_a_variable_tells_where_in_it() -> None:
     assert problems(None, {"ENTRYPOINT_COMMAND": "[a, 5]"}) == [
-        'ENTRYPOINT_COMMAND:1:5: command.1: text is needed | YAML reads 5 as the number 5 | quote it: "5"'
+        'ENTRYPOINT_COMMAND:1:5: command.1: EP100 text is needed | YAML reads 5 as the number 5 | quote it: "5"'
     ]
     assert problems(None, {"ENTRYPOINT_COMMAND": "[a, !x b]"}) == [
-        "ENTRYPOINT_COMMAND:1:5: command.1: this tag is not allowed here | `!x` | remove the tag"
+        "ENTRYPOINT_COMMAND:1:5: command.1: EP101 this tag is not allowed here | `!x` | remove the tag"
     ]
 
 
@@ -278,7 +278,7 @@ def test_precedence(text: str | None, env: dict[str, str], flag: str | None, por
 
 def test_a_mistake_in_the_file_is_reported_although_a_flag_overrides_it() -> None:
     assert problems("slots: x", slots=Override("2", "--slots")) == [
-        'job.yaml:1:8: slots: a whole number from 1 to 4096 is needed | "x" | write for example 1'
+        'job.yaml:1:8: slots: EP100 a whole number from 1 to 4096 is needed | "x" | write for example 1'
     ]
 
 
@@ -305,7 +305,7 @@ def test_variables_of_kubernetes_services_are_no_settings() -> None:
 
 @pytest.mark.parametrize("name", ["ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"])
 def test_what_has_not_their_form_is_a_mistake_still(name: str) -> None:
-    with pytest.raises(SpecError, match="no such setting"):
+    with pytest.raises(SpecError, match="EP102 no such setting"):
         job(None, {name: "8080"})
 
 
@@ -352,7 +352,9 @@ def test_an_old_name_works_and_is_warned_of(text: str | None, env: dict[str, str
 
 def test_an_old_name_beside_the_new_one_is_a_mistake() -> None:
     both = "timeouts: {lease: 20, heartbeat: 9}"
-    assert problems(both) == ["job.yaml:1:12: timeouts.lease: timeouts.heartbeat is given too | remove the old name"]
+    assert problems(both) == [
+        "job.yaml:1:12: timeouts.lease: EP103 timeouts.heartbeat is given too | remove the old name"
+    ]
     assert job("timeouts: {lease: 20}", {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "9"}).timeouts.heartbeat == 9
 
 

@@ -93,14 +93,14 @@ def test_a_worker_and_a_parameter_server_at_one_address_of_a_platform() -> None:
 
 def test_two_workers_at_one_address_of_a_platform() -> None:
     assert refusal(site=Site("p", hosts=("10.0.0.1", "10.0.0.1"), index=0)) == (
-        "two hosts have one address (platform p) | node-0 and node-1 are both 10.0.0.1"
+        "EP206 two hosts have one address (platform p) | node-0 and node-1 are both 10.0.0.1"
         " | give each node an address of its own"
     )
 
 
 def test_one_address_in_two_spellings() -> None:
     assert refusal(site=Site("p", hosts=("fd00::1", "fd00:0::1"), index=0)) == (
-        "two hosts have one address (platform p) | node-0 and node-1 are both fd00:0::1"
+        "EP206 two hosts have one address (platform p) | node-0 and node-1 are both fd00:0::1"
         " | give each node an address of its own"
     )
 
@@ -162,7 +162,7 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
 )
 def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> None:
     assert refusal(hosts(*names), hostname=hostname) == (
-        f"which of the {len(names)} nodes is this one? No index was given | {seen}"
+        f"EP202 which of the {len(names)} nodes is this one? No index was given | {seen}"
         " | set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names"
     )
 
@@ -184,7 +184,7 @@ def test_one_host_is_this_one_whatever_it_is_called() -> None:
 def test_a_later_node_of_one_known_host_is_no_job_of_its_own(text: str, site: Site, seen: str) -> None:
     """Each node would run the whole job alone, and end with 0."""
     message = refusal(text, site, hostname="b")
-    assert message.startswith(f"node_rank is beyond the last node (platform VC_TASK_INDEX) | {seen}")
+    assert message.startswith(f"EP203 node_rank is beyond the last node (platform VC_TASK_INDEX) | {seen}")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_rank_beyond_the_last(site: Site, flags: dict[str, str], message: str | 
         build("", site, **flags)
     else:
         assert refusal("", site, **flags) == (
-            f"node_rank is beyond the last node ({message}) | 2, with 2 hosts (platform p)"
+            f"EP203 node_rank is beyond the last node ({message}) | 2, with 2 hosts (platform p)"
             " | count from 0, or name all hosts"
         )
 
@@ -299,22 +299,22 @@ NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
     [
         (
             INDEX,
-            "the platform gives 2 hosts and no index of this one"
+            "EP202 the platform gives 2 hosts and no index of this one"
             " | MA_TASK_INDEX, VC_TASK_INDEX, VK_TASK_INDEX are unset | set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         ),
         (
             COUNT,
-            "the platform names another number of hosts than it counts"
+            "EP201 the platform names another number of hosts than it counts"
             " | VC_WORKER_HOSTS has 3, MA_NUM_HOSTS is 2 | set ENTRYPOINT_HOSTS to the right list",
         ),
         (
             NAMES,
-            "MA_NUM_HOSTS is 2 and nothing names the hosts"
+            "EP201 MA_NUM_HOSTS is 2 and nothing names the hosts"
             " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS",
         ),
         (
             NO_SERVER,
-            "this container is a parameter server, and none is named | MA_TASK_NAME is ps, TF_PS_HOSTS is '[]'"
+            "EP202 this container is a parameter server, and none is named | MA_TASK_NAME is ps, TF_PS_HOSTS is '[]'"
             " | set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
         ),
     ],
@@ -364,7 +364,7 @@ def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
 def test_a_label_over_63_characters_from_the_platform() -> None:
     site = Site("p", hosts=("a" * 63, "b" * 64 + ".job"), index=0, origins={"hosts": "VC_WORKER_HOSTS"})
     assert refusal("", site) == (
-        "1 of 2 host names cannot be one (platform VC_WORKER_HOSTS)"
+        "EP205 1 of 2 host names cannot be one (platform VC_WORKER_HOSTS)"
         f" | {'b' * 64}.job (a label of it has 64 characters, DNS allows 63) | shorten the job's name"
     )
 
@@ -377,7 +377,7 @@ def test_a_label_over_63_characters_from_the_spec() -> None:
     with pytest.raises(SpecError) as caught:
         build(hosts("a", "b" * 64))
     assert caught.value.lines() == [
-        "job.yaml:1:12: hosts.1: this is no host name: a label of it has 64 characters, DNS allows 63"
+        "job.yaml:1:12: hosts.1: EP100 this is no host name: a label of it has 64 characters, DNS allows 63"
         f' | "{"b" * 59}…" | rename the host, or write NAME=ADDRESS'
     ]
 
@@ -406,7 +406,7 @@ def test_advice_fits_what_was_seen(names: tuple[str, ...], do: str) -> None:
 )
 def test_two_hosts_at_one_address(names: tuple[str, ...], seen: str) -> None:
     assert refusal(hosts(*names), node_rank="0") == (
-        f"two hosts have one address (spec job.yaml:1:8) | {seen} | give each node an address of its own"
+        f"EP206 two hosts have one address (spec job.yaml:1:8) | {seen} | give each node an address of its own"
     )
 
 
@@ -418,24 +418,24 @@ def test_a_worker_and_a_parameter_server_may_share_an_address() -> None:
 def test_all_bad_names_at_once() -> None:
     site = Site("p", hosts=("a b", "fine", "-c", "d..e", "f" * 64), index=1)
     message = refusal("", site)
-    assert message.startswith("4 of 5 host names cannot be one (platform p) | ")
+    assert message.startswith("EP205 4 of 5 host names cannot be one (platform p) | ")
     assert [name for name in ("a b (", "-c (", "d..e (", "f" * 64 + " (") if name not in message] == []
 
 
 def test_a_host_named_twice_by_the_platform() -> None:
     site = Site("p", hosts=("a", "b", "a", "b", "c"), index=4, origins={"hosts": "VC_WORKER_HOSTS"})
-    assert refusal("", site) == "a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"
+    assert refusal("", site) == "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"
 
 
 def test_a_host_named_twice_in_another_case_by_the_platform() -> None:
     """DNS knows no case, so sshd's keys and the hostfile would name one machine twice."""
     assert refusal("", Site("p", hosts=("Node-0", "node-0"), index=0)) == (
-        "a host is named twice (platform p) | node-0 | name each node once"
+        "EP206 a host is named twice (platform p) | node-0 | name each node once"
     )
 
 
 def test_a_host_named_twice_in_the_spec() -> None:
-    with pytest.raises(SpecError, match=r"hosts\.1: this host is hosts\.0 too"):
+    with pytest.raises(SpecError, match=r"hosts\.1: EP100 this host is hosts\.0 too"):
         build(hosts("a", "A"))
 
 
@@ -467,7 +467,7 @@ def test_run_dir_must_hold_a_socket(run_dir: str, fits: bool) -> None:
         assert build(f"run_dir: {run_dir}").run_dir == run_dir
     else:
         assert refusal(f"run_dir: {run_dir}") == (
-            f"run_dir is too long for a socket in it | 91 bytes: {run_dir} | give one of at most 90 bytes"
+            f"EP125 run_dir is too long for a socket in it | 91 bytes: {run_dir} | give one of at most 90 bytes"
         )
 
 
@@ -486,17 +486,17 @@ def test_many_hosts_cost_little() -> None:
 
 def test_too_many() -> None:
     seen = refusal(site=Site("modelarts", ("h",) * 16385, index=0, origins={"hosts": "VC_WORKER_HOSTS"}))
-    assert seen == "too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"
+    assert seen == "EP204 too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"
     seen = refusal(site=Site("modelarts", index=0, slots=4097, origins={"slots": "MA_NUM_GPUS"}))
     do = "a node has 4096 at most; ENTRYPOINT_SLOTS wins over the platform"
-    assert seen == f"too many slots (platform MA_NUM_GPUS) | 4097 | {do}"
-    with pytest.raises(SpecError, match="slots: a whole number from 1 to 4096 is needed"):
+    assert seen == f"EP126 too many slots (platform MA_NUM_GPUS) | 4097 | {do}"
+    with pytest.raises(SpecError, match="slots: EP100 a whole number from 1 to 4096 is needed"):
         build(slots="1" + 23 * "0")
 
 
 def test_logs_lie_outside_the_run_directory() -> None:
     seen = refusal("run_dir: /x/run\nlog_dir: /x/run/log/")
-    what = "logs are to outlive the job (spec job.yaml:2:10)"
+    what = "EP124 logs are to outlive the job (spec job.yaml:2:10)"
     assert seen == f"{what} | /x/run/log is in /x/run, which goes away with the job | give log_dir another place"
     assert build("run_dir: /x/run\nlog_dir: /x/runs").log_dir == "/x/runs"
     assert build("run_dir: /x/run/").log_dir == "/x/run-log"
@@ -515,7 +515,7 @@ def test_the_platform_s_script_runs_unless_it_is_refused() -> None:
 
 def test_two_of_them_are_an_error_unless_they_are_refused() -> None:
     site = Site("modelarts", unknown={"pre_start": ("two scripts", "a, b", "leave one")})
-    assert refusal(site=site) == "two scripts | a, b | leave one"
+    assert refusal(site=site) == "EP210 two scripts | a, b | leave one"
     assert build("pre_start: skip", site=site).pre_start == ""
 
 

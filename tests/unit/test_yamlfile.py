@@ -39,7 +39,7 @@ def value(text: str) -> Any:
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_utf_16_is_named(encoding: str) -> None:
     assert problems("a: b\n".encode(encoding).decode("utf-8", "surrogateescape")) == [
-        "f:1:1: this text is UTF-16 | save it as UTF-8"
+        "f:1:1: EP101 this text is UTF-16 | save it as UTF-8"
     ]
 
 
@@ -109,9 +109,9 @@ def test_what_yaml_makes_of_a_word_is_named(written: str, seen: str) -> None:
     assert item.value["a"].seen == seen
 
 
-SECOND = "a second document starts here, one is allowed"
-TAG = "this tag is not allowed here"
-CANNOT = "YAML cannot read this as"
+SECOND = "EP101 a second document starts here, one is allowed"
+TAG = "EP101 this tag is not allowed here"
+CANNOT = "EP101 YAML cannot read this as"
 QUOTE = "write another value, or quote it"
 FIX = "fix the indentation, quotes or brackets here"
 OPEN = "while parsing a flow sequence: expected"
@@ -125,11 +125,11 @@ AT = (
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a:\n\t- b", "f:2:1: a tab in the indentation | use spaces, YAML allows no tabs here"),
-        ("a:\n  b: 1\n \tc: 2", "f:3:2: a tab in the indentation | use spaces, YAML allows no tabs here"),
-        ("a:\tb", "f:1:3: a tab where YAML wants a space | use spaces, YAML allows no tabs here"),
-        ("a: 1\nb: 2\na: 3", "f:3:1: a: this key is given twice | first at f:1:1 | keep one of them"),
-        ("x: {a: 1, a: 2}", "f:1:11: x.a: this key is given twice | first at f:1:5 | keep one of them"),
+        ("a:\n\t- b", "f:2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
+        ("a:\n  b: 1\n \tc: 2", "f:3:2: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
+        ("a:\tb", "f:1:3: EP101 a tab where YAML wants a space | use spaces, YAML allows no tabs here"),
+        ("a: 1\nb: 2\na: 3", "f:3:1: a: EP103 this key is given twice | first at f:1:1 | keep one of them"),
+        ("x: {a: 1, a: 2}", "f:1:11: x.a: EP103 this key is given twice | first at f:1:5 | keep one of them"),
         ("a: 1\n---\nb: 2", f"f:2:1: {SECOND} | --- | put each job into its own file"),
         ("a: !!python/name:os.system", f"f:1:4: a: {TAG} | `!!python/name:os.system` | remove the tag"),
         ("a: !!set {b}", f"f:1:4: a: {TAG} | `!!set` | remove the tag"),
@@ -137,21 +137,21 @@ AT = (
         ("a: !!binary aGk=", f"f:1:4: a: {TAG} | `!!binary` | remove the tag"),
         ("a: !!int b", f'f:1:4: a: {CANNOT} a whole number | "b" | {QUOTE}'),
         ("a: 2024-13-45", f'f:1:4: a: {CANNOT} a date | "2024-13-45" | {QUOTE}'),
-        ("1: b", 'f:1:1: a key must be text | YAML reads 1 as the number 1 | quote it: "1"'),
-        ("a: {no: b}", 'f:1:5: a: a key must be text | YAML reads no as the boolean false | quote it: "no"'),
-        ("{[a]: b}", "f:1:2: a key must be text | a list | write text"),
-        ("a: {<<: b}", "f:1:9: a: `<<` merges mappings only | give it an alias of a mapping"),
-        ("a: &x [*x]", "f:1:8: an anchor holds itself | write the value out"),
-        ("a: *x", f"f:1:4: this is not YAML | found undefined alias 'x' | {FIX}"),
-        ("token: *x", f"f:1:8: this is not YAML | {FIX}"),
-        ("a: b: c", f"f:1:5: this is not YAML | {COLON}"),
-        ("a: @b", f"f:1:4: this is not YAML | {AT}"),
-        ("b: 1\na: [1, 2\n", f"f:2:4: this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
-        ("a: 'b", f"f:1:4: this is not YAML | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
-        ("a: b\nc: \0", 'f:2:4: a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
-        ('a: "\\UFFFFFFFF"', "f:1:7: this is not YAML | a number out of range | fix or remove it"),
-        ("[" * 100, "f:1:33: values are nested more than 32 deep | a job spec needs fewer"),
-        ("#" * (1 << 20) + "#", "f:1:1: too large: over 1 MiB | 1,048,577 characters | shorten it"),
+        ("1: b", 'f:1:1: EP101 a key must be text | YAML reads 1 as the number 1 | quote it: "1"'),
+        ("a: {no: b}", 'f:1:5: a: EP101 a key must be text | YAML reads no as the boolean false | quote it: "no"'),
+        ("{[a]: b}", "f:1:2: EP101 a key must be text | a list | write text"),
+        ("a: {<<: b}", "f:1:9: a: EP101 `<<` merges mappings only | give it an alias of a mapping"),
+        ("a: &x [*x]", "f:1:8: EP101 an anchor holds itself | write the value out"),
+        ("a: *x", f"f:1:4: EP101 this is not YAML | found undefined alias 'x' | {FIX}"),
+        ("token: *x", f"f:1:8: EP101 this is not YAML | {FIX}"),
+        ("a: b: c", f"f:1:5: EP101 this is not YAML | {COLON}"),
+        ("a: @b", f"f:1:4: EP101 this is not YAML | {AT}"),
+        ("b: 1\na: [1, 2\n", f"f:2:4: EP101 this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
+        ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),  # noqa: E501
+        ("a: b\nc: \0", 'f:2:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
+        ('a: "\\UFFFFFFFF"', "f:1:7: EP101 this is not YAML | a number out of range | fix or remove it"),
+        ("[" * 100, "f:1:33: EP101 values are nested more than 32 deep | a job spec needs fewer"),
+        ("#" * (1 << 20) + "#", "f:1:1: EP101 too large: over 1 MiB | 1,048,577 characters | shorten it"),
     ],
 )  # fmt: skip
 def test_what_is_refused(text: str, expected: str) -> None:
@@ -160,7 +160,7 @@ def test_what_is_refused(text: str, expected: str) -> None:
 
 def test_a_number_that_python_would_not_print() -> None:
     [line] = problems("a: 1" + ":59" * 3000)
-    assert line.startswith('f:1:4: a: YAML cannot read this as a whole number | "1:59:59')
+    assert line.startswith('f:1:4: a: EP101 YAML cannot read this as a whole number | "1:59:59')
 
 
 def test_a_billion_laughs_cost_nothing() -> None:
@@ -168,7 +168,7 @@ def test_a_billion_laughs_cost_nothing() -> None:
     start = time.monotonic()
     # a3 holds 2,111 values; with the 2,350 before, the fourth alias of it is the one too many.
     assert problems("\n".join(lines)) == [
-        "f:5:25: more than 10,000 values once the anchors are expanded | use fewer aliases"
+        "f:5:25: EP101 more than 10,000 values once the anchors are expanded | use fewer aliases"
     ]
     assert time.monotonic() - start < 1
 
@@ -181,20 +181,20 @@ def test_without_the_limit_the_laughs_would_be_expanded(monkeypatch: pytest.Monk
 
 def test_a_long_chain_of_anchors_is_refused_by_its_depth() -> None:
     chain = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 2000))]
-    assert problems("\n".join(chain)) == ["f:31:12: values are nested more than 32 deep | a job spec needs fewer"]
+    assert problems("\n".join(chain)) == ["f:31:12: EP101 values are nested more than 32 deep | a job spec needs fewer"]
 
 
 def test_a_large_file_of_values_is_refused_early() -> None:
     start = time.monotonic()
     assert problems("- a\n" * 200_000) == [
-        "f:10001:3: more than 10,000 values once the anchors are expanded | use fewer aliases"
+        "f:10001:3: EP101 more than 10,000 values once the anchors are expanded | use fewer aliases"
     ]
     assert time.monotonic() - start < 5
 
 
 def test_one_mistake_under_an_anchor_is_one_line() -> None:
     assert problems("a: &x {b: !foo c}\nd: *x\ne: {<<: *x}") == [
-        "f:1:11: a.b: this tag is not allowed here | `!foo` | remove the tag"
+        "f:1:11: a.b: EP101 this tag is not allowed here | `!foo` | remove the tag"
     ]
 
 

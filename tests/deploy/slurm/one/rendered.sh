@@ -46,14 +46,14 @@ case $status in
   if [[ $stopped ]]; then
     say "not requeued | the job was told to stop | status $status"
   elif ((${SLURM_RESTART_COUNT:-0} >= 3)); then
-    say "not requeued | status $status after 3 restarts | look for the reason above"
+    say "EP651 not requeued | status $status after 3 restarts | look for the reason above"
   elif scontrol requeue "$SLURM_JOB_ID"; then
     say "requeued | status $status: machines or the network failed"
   elif [[ $(scontrol show job "$SLURM_JOB_ID") =~ \ Restarts=([0-9]+) ]] &&
     ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); then
     say "requeued by Slurm itself | status $status: a node failed"
   else
-    say "cannot requeue | status $status, scontrol refused | submit it again"
+    say "EP651 cannot requeue | status $status, scontrol refused | submit it again"
   fi
   ;;
 esac

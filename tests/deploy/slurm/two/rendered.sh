@@ -23,12 +23,12 @@ export ENTRYPOINT_SPEC=/home/me/job/job.yaml
 export ENTRYPOINT_SECRET_FILE=/home/me/job/secret
 unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
 if [[ ! -r $ENTRYPOINT_SECRET_FILE ]]; then
-  say "cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | make it, where all nodes see it"
+  say "EP303 cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | make it, where all nodes see it"
   exit 66
 fi
 mode=$(stat -Lc %a -- "$ENTRYPOINT_SECRET_FILE")
 if [[ $mode != *00 ]]; then
-  say "others can read the job's secret | $ENTRYPOINT_SECRET_FILE has mode $mode | make another, and chmod 600 it"
+  say "EP307 others can read the job's secret | $ENTRYPOINT_SECRET_FILE has mode $mode | make another, and chmod 600 it"
   exit 78
 fi
 
@@ -58,14 +58,14 @@ case $status in
   if [[ $stopped ]]; then
     say "not requeued | the job was told to stop | status $status"
   elif ((${SLURM_RESTART_COUNT:-0} >= 3)); then
-    say "not requeued | status $status after 3 restarts | look for the reason above"
+    say "EP651 not requeued | status $status after 3 restarts | look for the reason above"
   elif scontrol requeue "$SLURM_JOB_ID"; then
     say "requeued | status $status: machines or the network failed"
   elif [[ $(scontrol show job "$SLURM_JOB_ID") =~ \ Restarts=([0-9]+) ]] &&
     ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); then
     say "requeued by Slurm itself | status $status: a node failed"
   else
-    say "cannot requeue | status $status, scontrol refused | submit it again"
+    say "EP651 cannot requeue | status $status, scontrol refused | submit it again"
   fi
   ;;
 esac

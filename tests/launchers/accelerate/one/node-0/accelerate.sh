@@ -9,7 +9,7 @@ self=accelerate.sh
 extra_name=ACCELERATE_EXTRA_ARGS
 
 fail() { # exit status, what failed, what was seen, what to do
-  echo "$self: $2 | $3 | $4" >&2
+  echo "$self: EP650 $2 | $3 | $4" >&2
   exit "$1"
 }
 whole() { # variable that is to hold a whole number; 08 is 8

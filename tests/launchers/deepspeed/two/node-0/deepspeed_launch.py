@@ -19,7 +19,7 @@ from types import SimpleNamespace
 try:
     from deepspeed.launcher import launch
 except ModuleNotFoundError as error:
-    print(f"deepspeed cannot be started | {sys.executable}: {error} | install it there", file=sys.stderr)
+    print(f"EP440 deepspeed cannot be started | {sys.executable}: {error} | install it there", file=sys.stderr)
     sys.exit(127)
 
 started, stopped = [], []

@@ -12,7 +12,7 @@ set -euo pipefail
 
 if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
   if ! command -v entrypoint >/dev/null; then
-    echo "run_mpi.sh: the job cannot boot | no entrypoint on PATH | use an image that has the toolkit" >&2
+    echo "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit" >&2
     exit 127
   fi
   # The script this one replaces kept its files in MY_HOME (/home/ma-user); given, a private folder there holds ours.

@@ -32,7 +32,8 @@ while here < count and time.monotonic() < last:
         why = f" | {error}"
     time.sleep(0.1)
 if here < count:
-    sys.exit(f"ray_node.py: {here} of {count} nodes joined Ray within {sys.argv[2]}s{why} | see the other nodes' logs")
+    late = f"EP612 {here} of {count} nodes joined Ray within {sys.argv[2]}s{why}"
+    sys.exit(f"ray_node.py: {late} | see the other nodes' logs")
 """
 
 count, seconds, address, own = sys.argv[1:5]
@@ -62,10 +63,12 @@ def main():
     try:
         release = metadata.version("ray")
     except metadata.PackageNotFoundError:
-        return say(127, "Ray cannot be started", f"{sys.executable} has none", "install ray for it, or name its python")
+        return say(
+            127, "EP440 Ray cannot be started", f"{sys.executable} has none", "install ray for it, or name its python"
+        )
     if os.environ.get("RAY_AUTH_MODE") == "token":
         if tuple(map(int, release.split(".")[:2])) < (2, 52):
-            what, seen = "warning: Ray is open to whoever reaches its ports", f"Ray {release} knows no token"
+            what, seen = "warning: EP306 Ray is open to whoever reaches its ports", f"Ray {release} knows no token"
             say(0, what, seen, "use Ray 2.52 or newer")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # one node, which asks nobody else
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -100,7 +103,7 @@ def follow():
     last = time.monotonic() + float(seconds)
     while not answers():
         if time.monotonic() > last:
-            return say(LOST, f"Ray's head did not answer within {seconds}s", address, "see worker-0's log")
+            return say(LOST, f"EP612 Ray's head did not answer within {seconds}s", address, "see worker-0's log")
         time.sleep(0.1)
     cluster = start()
     try:
@@ -147,7 +150,7 @@ def lost(cluster):
         for line in file.read().splitlines()[-20:]:
             print("ray start |", line, file=sys.stderr)
     seen = f"`ray start` exited with {cluster.returncode}, its last lines are above"
-    return say(LOST, "Ray ended before the job", seen, "see its logs, in /tmp/ray/session_latest/logs")
+    return say(LOST, "EP612 Ray ended before the job", seen, "see its logs, in /tmp/ray/session_latest/logs")
 
 
 def say(status, what, seen, do):
