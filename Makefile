@@ -109,4 +109,5 @@ bench-check:  ## some minutes of it: fails if a ratio is over 1.3 times the one 
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
 	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m entrypoint.spec.reference >docs/reference/spec.md && \
+	$$python -m entrypoint.explain.page >docs/how-to/troubleshooting.md && \
 	git status --short -- tests docs

@@ -30,6 +30,7 @@ NAMES = (
     "health",
     "status",
     "report",
+    "explain",
     "facts",
     "schema",
 )  # in the order of --help
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        say(f"internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
+        say(f"EP900 internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
         if os.environ.get(TRACE):
             import traceback
 

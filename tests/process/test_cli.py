@@ -97,7 +97,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -
 # What is asked for
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]])
 def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: Path) -> None:
     done = entrypoint(cwd, *command, "--help", env={})
     assert (done.returncode, done.stderr) == (0, "")
@@ -117,7 +117,7 @@ def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
     """As `docker run IMAGE plan` does."""
     for word, hint in (("plan", " | did you mean: entrypoint plan?"), ("plam", "")):
         done = entrypoint(cwd, "run", "--passthrough", "--", word)
-        words = f"[entrypoint] cannot start {word}: No such file or directory{hint}; exit 127\n"
+        words = f"[entrypoint] EP440 cannot start {word}: No such file or directory{hint}; exit 127\n"
         assert (done.returncode, done.stderr) == (127, words)
 
 
@@ -148,7 +148,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], r"the following arguments are required: COMMAND \| try: entrypoint --help"),
+        ([], r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help"),
         (["run", "--bogus", "--", "true"], r".*--bogus.*"),
         (["plan", "--jso", "--", "true"], r".*--jso.*"),
         (["run", "--dry-run", "--", "true"], r".* \| use `entrypoint plan`: it prints what run will do"),
@@ -173,7 +173,7 @@ def test_a_wrong_flag(args: list[str], message: str, cwd: Path) -> None:
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_a_missing_spec(command: str, cwd: Path) -> None:
     message = (
-        "[entrypoint] cannot read the job spec job.yaml | No such file or directory"
+        "[entrypoint] EP111 cannot read the job spec job.yaml | No such file or directory"
         " | give --spec or ENTRYPOINT_SPEC a file that is there\n"
     )
     for done in (
@@ -193,12 +193,12 @@ def test_six_mistakes_are_six_lines(cwd: Path) -> None:
         assert (done.returncode, done.stdout) == (65, "")
         starts = [line.partition(" | ")[0] for line in done.stderr.splitlines()]
         assert starts == [
-            "[entrypoint] job.yaml:2:1: comand: unknown key",
-            "[entrypoint] job.yaml:3:8: slots: a whole number from 1 to 4096 is needed",
-            "[entrypoint] job.yaml:5:9: ssh.port: a whole number from 1 to 65535 is needed",
-            "[entrypoint] job.yaml:7:12: env.VERSION: text is needed",
-            "[entrypoint] job.yaml:8:11: launcher: there is no such launcher",
-            "[entrypoint] job.yaml:9:15: hosts.2: this host is hosts.0 too",
+            "[entrypoint] job.yaml:2:1: comand: EP102 unknown key",
+            "[entrypoint] job.yaml:3:8: slots: EP100 a whole number from 1 to 4096 is needed",
+            "[entrypoint] job.yaml:5:9: ssh.port: EP100 a whole number from 1 to 65535 is needed",
+            "[entrypoint] job.yaml:7:12: env.VERSION: EP100 text is needed",
+            "[entrypoint] job.yaml:8:11: launcher: EP100 there is no such launcher",
+            "[entrypoint] job.yaml:9:15: hosts.2: EP100 this host is hosts.0 too",
         ]
 
 
@@ -206,7 +206,8 @@ def test_no_program(cwd: Path) -> None:
     done = entrypoint(cwd, "run", env={})
     assert (done.returncode, done.stdout) == (78, "")
     assert done.stderr == (
-        "[entrypoint] there is no program to run | no command in the spec, none after -- | add: -- python train.py\n"
+        "[entrypoint] EP115 there is no program to run"
+        " | no command in the spec, none after -- | add: -- python train.py\n"
     )
 
 
@@ -217,7 +218,7 @@ def test_no_secret(rank: str, cwd: Path) -> None:
     done = entrypoint(cwd, "run", *TWO, "--node-rank", rank, "--run-dir", str(run_dir), "--", "true")
     assert (done.returncode, done.stdout) == (78, "")
     assert done.stderr.startswith(
-        f"[entrypoint worker-{rank}] a job of 2 nodes needs keys, so that nobody else can log in"
+        f"[entrypoint worker-{rank}] EP300 a job of 2 nodes needs keys, so that nobody else can log in"
         " | no secret and no key files"
         " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
         " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY"
@@ -299,7 +300,7 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
 def test_a_stdout_that_cannot_be_written(cwd: Path) -> None:
     with open("/dev/full", "w") as full:
         done = entrypoint(cwd, "plan", "--", "true", stdout=full)
-    message = "[entrypoint] cannot write to stdout | No space left on device | make room where it goes\n"
+    message = "[entrypoint] EP113 cannot write to stdout | No space left on device | make room where it goes\n"
     assert (done.returncode, done.stderr) == (73, message)
 
 
@@ -369,7 +370,7 @@ def test_render_where_it_cannot_write(cwd: Path) -> None:
     (cwd / "file").touch()
     done = entrypoint(cwd, "render", "--out", "file")
     assert (done.returncode, done.stdout) == (73, "")
-    assert done.stderr.startswith("[entrypoint] cannot write into file | ")
+    assert done.stderr.startswith("[entrypoint] EP112 cannot write into file | ")
     assert "Traceback" not in done.stderr
 
 
@@ -416,7 +417,7 @@ def test_workdir(cwd: Path) -> None:
     done = entrypoint(cwd, "run", "--workdir", "/nope", "--", "pwd")
     assert (done.returncode, done.stderr) == (
         127,
-        "[entrypoint] cannot start pwd: /nope: No such file or directory; exit 127\n",
+        "[entrypoint] EP440 cannot start pwd: /nope: No such file or directory; exit 127\n",
     )
 
 
@@ -478,5 +479,5 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
     assert (done.returncode, done.stdout, done.stderr) == (
         status,
         "",
-        f"[entrypoint] cannot start {program}: {seen}; exit {status}\n",
+        f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n",
     )

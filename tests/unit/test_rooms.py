@@ -22,6 +22,7 @@ ROOMS = (
     ("plan",),
     ("check",),
     ("job",),
+    ("explain",),
     ("host",),
     ("programs",),
     ("session",),

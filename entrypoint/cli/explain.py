@@ -1,0 +1,86 @@
+"""`entrypoint explain`: what an exit status or a message means, how to confirm it, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli.parser import command
+from entrypoint.errors import UsageError
+from entrypoint.host.speaker import answer, width
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.host.speaker import Speaker
+
+_ALL = "`entrypoint explain` lists all"
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = (
+        "say what an exit status or a message means, how to confirm it, and what to do; without an argument, list all"
+    )
+    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | WORDS ...]", text)
+    about = "an exit status, a message's id, words of it, or a line of a log"
+    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|WORDS", help=about)
+
+
+def act(args: argparse.Namespace, say: Speaker) -> int:
+    """Print the answer. Returns 0. Raises UsageError where there is nothing to explain."""
+    # What stands after `--` is meant, too: a line of a log may begin with anything.
+    answer(text(" ".join([*args.about, *args.command]).strip(), width()))
+    return 0
+
+
+def text(asked: str, columns: int) -> str:
+    """What is known of it, for a terminal of so many columns. Raises UsageError with advice where it is nothing."""
+    from entrypoint import explain
+
+    if not asked:
+        return _all(columns)
+    if asked.isascii() and asked.isdigit():
+        return _status(int(asked), columns)
+    if asked.upper() in explain.messages():
+        return f"{explain.messages()[asked.upper()].text(columns)}\n"
+    if named := explain.named(asked):
+        return "\n\n".join(entry.text(columns) for entry in named) + "\n"
+    if " " not in asked and asked[:2].upper() == "EP" and asked[2:].isdigit():
+        near = explain.near(asked)
+        raise UsageError(
+            "EP130 there is no such message", asked[:80], f"try {' or '.join(near)}; {_ALL}" if near else _ALL
+        )
+    found, others = explain.like(asked), explain.also_like(asked)
+    if not found and not others:
+        raise UsageError(
+            "EP130 there is no such message", asked[:80], f"give its id, such as EP500, or a status; {_ALL}"
+        )
+    lines = [entry.text(columns) for entry in found]
+    lines += [f"{each['says']}\n  cause    {each['cause']}\n  fix      {each['fix']}" for each in others]
+    return "\n\n".join(lines) + "\n"
+
+
+def _status(number: int, columns: int) -> str:
+    from entrypoint import explain
+
+    if number > 255:
+        raise UsageError("EP130 there is no such exit status", str(number)[:20], f"give a number from 0 to 255; {_ALL}")
+    lines = [explain.of_status(number).text(columns)]
+    if ending := explain.ending_with(number):
+        lines.append("Messages that end with it:\n" + "\n".join(_line(each.id, each.says, columns) for each in ending))
+    return "\n\n".join(lines) + "\n"
+
+
+def _all(columns: int) -> str:
+    from entrypoint import explain
+
+    parts = ["Exit statuses\n" + "\n".join(_line(each.id, each.says, columns, 6) for each in explain.statuses())]
+    for title, entries in explain.groups():
+        parts.append(f"{title}\n" + "\n".join(_line(each.id, each.says, columns) for each in entries))
+    return "\n\n".join([*parts, "More of one: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
+
+
+def _line(id: str, says: str, columns: int, room: int = 5) -> str:
+    line = f"  {id:<{room}}  {says}"
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"

@@ -1,0 +1,80 @@
+"""docs/how-to/troubleshooting.md, made from messages.yaml by `make golden`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from entrypoint import explain
+
+_HEAD = """# Troubleshooting
+
+<!-- Generated from entrypoint/explain/messages.yaml by `make golden`: change that file. -->
+
+1. Read the last stderr line of the **leader** (worker-0): `EP… what failed | what was seen | what to do; exit 78`.
+2. Ask what it means, with its id, the exit status, or its words. Any machine with the toolkit can answer:
+
+   ```sh
+   entrypoint explain EP500
+   entrypoint explain 75
+   entrypoint explain "no network interface"
+   entrypoint explain
+   ```
+
+3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every value with its
+   origin, and what `run` would refuse: `run would end: ...`.
+4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names what is missing or
+   wrong, with its fix. After a failed boot each node says the same in short: `seen here: ...`.
+
+Each message of ours has an id that stays when its words change. This page has them all, in the same words as
+`entrypoint explain`. `…` stands for what differs.
+"""
+
+
+def markdown() -> str:
+    """The page."""
+    out = [
+        _HEAD,
+        "## Exit statuses\n",
+        "What a scheduler should do about each: [exit-codes.md](../reference/exit-codes.md).\n",
+    ]
+    rows = [(f"`{entry.id}`", entry.says, entry.cause, entry.confirm, entry.fix) for entry in explain.statuses()]
+    out += _table(("status", "name", "cause", "to confirm it", "fix"), rows)
+    for title, entries in explain.groups():
+        out.append(f"## {title}\n")
+        for entry in entries:
+            out += [f"### {entry.id}\n", f"{_forms(entry.says)} ({explain.ends(entry.statuses)})\n"]
+            out += [
+                f"- Cause: {_plain(entry.cause)}",
+                f"- To confirm it: {_plain(entry.confirm)}",
+                f"- Fix: {_plain(entry.fix)}\n",
+            ]
+        if any(entry.id == "EP500" for entry in entries):
+            out += [
+                "### What is waited for\n",
+                "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`\n",
+            ]
+            out += _table(("in the brackets", "cause", "fix"), _rows(explain.source()["waiting"]))
+    out += ["## No message of ours\n", *_table(("you see", "cause", "fix"), _rows(explain.source()["others"]))]
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def _forms(says: str) -> str:
+    """Each form of a message as code."""
+    return "; ".join(f"`{form.replace('`', '')}`" for form in says.split("; "))
+
+
+def _plain(text: str) -> str:
+    return text if text.endswith((".", "`")) else f"{text}."
+
+
+def _rows(entries: Iterable[Mapping[str, str]]) -> list[tuple[str, ...]]:
+    return [(each["says"], each["cause"], each["fix"]) for each in entries]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, ["---"] * len(head), *rows)]
+    return [*(f"| {line} |" for line in lines), ""]
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
