@@ -286,19 +286,19 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
     [
         (
             {"HOSTNAME": "elsewhere"},
-            "EP202 which of the 2 nodes is this one? | host name elsewhere, no index | set NODE_RANK (0 for worker-0)",
+            "which of the 2 nodes is this one? | host name elsewhere, no index | set NODE_RANK (0 for worker-0)",
         ),
         ({"NODE_RANK": "2"}, "NODE_RANK is beyond the last node | 2 of 2 | count from 0, or set NNODES"),
-        ({"NODE_RANK": "x"}, "EP207 NODE_RANK is not a whole number | 'x' | set NODE_RANK"),
+        ({"NODE_RANK": "x"}, "NODE_RANK is not a whole number | 'x' | set NODE_RANK"),
         (
             {"NNODES": "3", "NODE_RANK": "0"},
             "worker-0 has no address | 3 nodes, and no list of as many hosts | set MASTER_ADDR, or VC_WORKER_HOSTS",
         ),
-        ({"MASTER_PORT": "6o6o"}, "EP207 MASTER_PORT is not a whole number | '6o6o' | set MASTER_PORT"),
+        ({"MASTER_PORT": "6o6o"}, "MASTER_PORT is not a whole number | '6o6o' | set MASTER_PORT"),
         ({"VC_TASK_INDEX": "010"}, "NODE_RANK is beyond the last node | 10 of 2 | count from 0, or set NNODES"),
-        ({"VC_TASK_INDEX": "1234567890"}, "EP207 NODE_RANK is not a whole number | '1234567890' | set NODE_RANK"),
-        ({"MA_NUM_HOSTS": "2x"}, "EP207 NNODES is not a whole number | '2x' | set NNODES"),
-        ({"NPROC_PER_NODE": "two"}, "EP207 NPROC_PER_NODE is not a whole number | 'two' | set NPROC_PER_NODE"),
+        ({"VC_TASK_INDEX": "1234567890"}, "NODE_RANK is not a whole number | '1234567890' | set NODE_RANK"),
+        ({"MA_NUM_HOSTS": "2x"}, "NNODES is not a whole number | '2x' | set NNODES"),
+        ({"NPROC_PER_NODE": "two"}, "NPROC_PER_NODE is not a whole number | 'two' | set NPROC_PER_NODE"),
         ({"MASTER_ADDR": "a:6666"}, "MASTER_ADDR has a port in it | 'a:6666' | give the port by MASTER_PORT"),
         ({"TORCH_VERSION": "new"}, "TORCH_VERSION is no version | 'new' | write for example 2.1"),
     ],
@@ -306,14 +306,14 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
 def test_what_cannot_be_a_job(bench: Bench, env: dict[str, str], message: str) -> None:
     for script in ("torchrun", "torchlaunch"):
         got = bench.run(script=script, **env)
-        assert (got.status, got.error) == (78, f"{script}.sh: {message}\n")
+        assert (got.status, got.error) == (78, f"{script}.sh: EP650 {message}\n")
 
 
 def test_a_python_without_torch_is_named(bench: Bench) -> None:
     got = bench.run("/bin/false.py", PYTHON="/bin/false")
     assert (got.status, got.error) == (
         127,
-        "torchrun.sh: torch cannot be started | /bin/false has none | set PYTHON to the one that has it\n",
+        "torchrun.sh: EP650 torch cannot be started | /bin/false has none | set PYTHON to the one that has it\n",
     )
 
 
@@ -321,8 +321,8 @@ def test_a_program_is_needed(bench: Bench) -> None:
     bare = ["bash", f"{bench.folder}/torchrun.sh"]
     done = subprocess.run(bare, env={"HOSTNAME": "w-0"}, capture_output=True, text=True)
     assert done.returncode == 64
-    say = "EP115 there is no program to run | no arguments | bash torchrun.sh train.py --epochs 5"
-    assert done.stderr == f"torchrun.sh: {say}\n"
+    say = "there is no program to run | no arguments | bash torchrun.sh train.py --epochs 5"
+    assert done.stderr == f"torchrun.sh: EP650 {say}\n"
 
 
 def test_the_program_by_variables(bench: Bench) -> None:
@@ -387,7 +387,7 @@ def test_the_local_rank_as_an_argument(bench: Bench) -> None:
     got = bench.run("cat", script="torchlaunch", TORCHLAUNCH_USE_ENV="0")
     assert (got.status, got.error) == (
         64,
-        "torchlaunch.sh: only a Python script can be given its local rank | cat with TORCHLAUNCH_USE_ENV=0"
+        "torchlaunch.sh: EP650 only a Python script can be given its local rank | cat with TORCHLAUNCH_USE_ENV=0"
         " | unset TORCHLAUNCH_USE_ENV\n",
     )
 
@@ -419,8 +419,8 @@ def test_reserved_options_are_refused_by_name(bench: Bench, word: str) -> None:
     for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
         got = bench.run(script=script, **{name: f"--role x {word}"})
         assert got.status == 64
-        what, do = f"EP119 --{option} is set by this script", f"remove it, and set {variable}"
-        assert got.error == f"{script}.sh: {what} | {word} among the options | {do}\n"
+        what, do = f"--{option} is set by this script", f"remove it, and set {variable}"
+        assert got.error == f"{script}.sh: EP650 {what} | {word} among the options | {do}\n"
     with pytest.raises(SpecError) as raised:
         torchrun.plan(job(f"torch:\n  extra_args: [--role, x, {json.dumps(word)}]\n"), topology(), NOBODY)
     assert raised.value.lines() == [

@@ -1,0 +1,38 @@
+"""The tutorial, word for word: each block of shell of docs/tutorial/first-job.md by one bash, one after the other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).parents[2]
+PAGE = TREE / "docs/tutorial/first-job.md"
+INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
+
+
+@pytest.mark.see
+def test_it_says_what_happens(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin/entrypoint"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={TREE} exec {sys.executable} -m entrypoint "$@"\n')
+    command.chmod(0o755)
+    blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
+    script = "\n".join(blocks)
+    assert script.count(INSTALLS) == 1
+    script = script.replace(INSTALLS, f"PATH={tmp_path}/bin:$PATH").replace("/tmp/node-1", f"{tmp_path}/node-1")
+    env = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    lines = done.stdout.splitlines()
+    assert {"rank 0 of 2", "rank 1 of 2", "node 0 of 2", "node 1 of 2"} <= set(lines)
+    # What the page says: a rank's own status, 69 without the other node, and 7 on both.
+    assert [line for line in lines if line.isdigit()] == ["7", "69", "7", "7"]
+    for said in (
+        "EP600 rank 1 on ",
+        "EP500 1 of 1 peers did not answer within 5s | node-1 (refused)",
+        "EP600 sh exited with 7 on node-1; exit 7",
+    ):
+        assert said in done.stderr

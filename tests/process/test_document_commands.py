@@ -1,0 +1,196 @@
+"""Every command that README and docs show is run: each block of shell, by a real bash, with stand-ins on PATH.
+
+The toolkit's own commands are real, but for `run`, which becomes `plan`. What needs an accelerator, a cluster, root or
+an hour is held to less, as `HELD` says; another test runs it for real where one is named there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from entrypoint.cli import NAMES
+
+pytestmark = pytest.mark.see
+
+TREE = Path(__file__).parents[2]
+SHIM = TREE / "tests/commands/shim.py"
+PAGES = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "tests/README.md", *sorted(TREE.glob("docs/**/*.md"))]
+TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutorial.py
+
+# What a stand-in is held to, and which test runs the real thing.
+HELD = {
+    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`",
+    "make": "the target and its settings, by `make -n`; what a target does takes up to an hour, or an engine",
+    "scripts/": "the script is there and may be executed, and so are the tests that it is given",
+    "docker": "needs an engine: `run` is planned as the image would start it, `build` is held to its Dockerfile."
+    " tests/image and tests/compose run the images",
+    "kubectl": "needs a cluster: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks what it is given",
+    "curl": "needs ModelArts: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks the body",
+    "jq": "the shell's syntax alone, since curl reads it",
+    "sbatch": "needs a cluster. tests/sbatch submits to a real Slurm",
+    "scancel": "needs a cluster. tests/sbatch cancels on a real Slurm",
+    "pip": "needs a wheel of this tree. scripts/wheel installs it",
+    "openssl": "gives a fixed secret",
+    "python3": "`-m venv` makes a folder with stand-ins",
+    "run_mpi.sh": "tests/process/test_mpirun_line.py runs the rendered one",
+    "torchrun.sh": "tests/process/test_torch_scripts.py runs the rendered one",
+}
+PAGES_FILES = {  # what a page takes for granted: the spec that stands on it, or beside it
+    "docs/how-to/compose.md": {
+        "job.yaml": "hosts: [worker-0, worker-1]\nslots: 1\nsecret_file: secret\ncommand: [train.py]\n"
+    },
+}
+JOB = "name: demo\nlauncher: torchrun\nslots: 8\ncommand: [train.py]\n"
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The page's blocks of shell, each with its place; not what is rendered first."""
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"(?ms)^( *)```sh\n(.*?)^ *```$", text):
+        line = text[: found.start()].count("\n") + 1
+        if "{{" not in found[2]:
+            yield f"{page.relative_to(TREE)}:{line}", textwrap.dedent(found[2])
+
+
+def stand_in(folder: Path, name: str, called: str = "") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(f'#!/bin/sh\nexec {sys.executable} {SHIM} {called or name} "$@"\n')
+    file.chmod(0o755)
+
+
+def workplace(tmp_path: Path, page: str) -> Path:
+    """A folder as a reader of that page has it."""
+    here = tmp_path / "tree"
+    for name in ("entrypoint", "make", "docker", "kubectl", "curl", "jq", "sbatch", "scancel", "openssl"):
+        stand_in(tmp_path / "bin", name)
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
+    for path in [*TREE.glob("scripts/*"), *TREE.glob("scripts/dev/*"), *TREE.glob("scripts/bench/*")]:
+        if path.is_file():
+            stand_in(here / path.relative_to(TREE).parent, path.name, str(path.relative_to(TREE)))
+    for name in ("pip", "entrypoint"):
+        stand_in(tmp_path / "made/bin", name)
+    (tmp_path / "made/bin/activate").write_text(f"PATH={tmp_path}/made/bin:$PATH\n")
+    (tmp_path / "bin/python3").write_text(f'#!/bin/sh\n[ "$1" = -m ] && cp -r {tmp_path}/made "$3"\n')
+    (tmp_path / "bin/python3").chmod(0o755)
+    (here / "examples").symlink_to(TREE / "examples")
+    files = {"job.yaml": JOB, "secret": "0123456789abcdef" * 4, "train.py": "", **PAGES_FILES.get(page, {})}
+    for name in ("job.yaml", "run_mpi.sh"):
+        files[f"code/demo-code/{name}"] = files.get(name, "")
+    table = (TREE / "tests/ranktables/good/v0.1-twelve-pods.json").read_text()
+    files |= {"jobstart_hccl.json": table, "a/hccn.conf": "address_0=192.3.0.1\naddress_1=192.4.0.1\n"}
+    files |= {"run_mpi.sh": "", "torchrun.sh": ""}
+    for name, text in files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(text)
+    return here
+
+
+def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
+    """Status and words of a block, and the stand-ins that it called."""
+    here, calls = workplace(tmp_path, page), tmp_path / "calls"
+    calls.touch()
+    env = {
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+        "HOME": str(here),
+        "MA_JOB_DIR": f"{here}/code",
+        "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
+        "DOCUMENT_TREE": str(TREE),
+        "DOCUMENT_CALLS": str(calls),
+        "DOCUMENT_VENV": f"{tmp_path}/venv",
+        "TOKEN": "t",
+        "PROJECT_ID": "p",
+    }
+    text = text.replace("/user/config/", f"{here}/")
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env, capture_output=True, text=True)
+    return done.returncode, done.stdout[-300:] + done.stderr, set(calls.read_text().split())
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page) if not block[0].startswith(TUTORIAL)]
+
+
+@pytest.mark.parametrize(("place", "text"), BLOCKS, ids=[place for place, _ in BLOCKS])
+def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
+    status, words, called = run(tmp_path, place.partition(":")[0], text)
+    assert status == 0, words
+    assert {name for name in called if name not in HELD and not name.startswith("scripts/")} == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "entrypoint run --no-such-flag -- train.py",
+        "entrypoint fly",
+        "make no-such-target",
+        "scripts/no-such-script",
+        "scripts/test tests/no-such-folder",
+        "docker run IMAGE entrypoint run --no-such-flag -- train.py",
+        "docker build -f Dockerfile.gpu --build-arg NO_SUCH=1 .",
+        "no-such-tool",
+    ],
+)
+def test_what_is_wrong_is_noticed(wrong: str, tmp_path: Path) -> None:
+    assert run(tmp_path, "README.md", wrong)[0] != 0
+
+
+def spoken() -> Iterator[tuple[str, Sequence[str]]]:
+    """The commands within sentences, each with its page."""
+    for page in PAGES:
+        text = re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
+        for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text):
+            if re.match(r"(entrypoint|make|scripts/\S+)( |$)", code) and code not in NO_COMMANDS and "…" not in code:
+                yield str(page.relative_to(TREE)), code.split(" ")
+
+
+NO_COMMANDS = {"entrypoint keys 1"}  # the name that keys are derived with
+
+
+def unknown(words: Sequence[str]) -> list[str]:
+    """What of a command there is not: its name, or a flag of ours."""
+    if words[0].startswith("scripts/"):
+        return [] if (TREE / words[0]).exists() else [words[0]]
+    if words[0] == "make":
+        targets = re.findall(r"(?m)^([a-z0-9-]+):", (TREE / "Makefile").read_text())
+        return [word for word in words[1:2] if word not in targets]
+    if len(words) == 1 or not re.match(r"[a-z-]", words[1]):
+        return []  # the program as such, or a word that stands for any command
+    if words[1] not in (*NAMES, "--help", "--version"):
+        return [words[1]]
+    ours = words[2 : words.index("--")] if "--" in words else words[2:]
+    flags = [word.partition("=")[0] for word in ours if re.match("--[a-z]", word)]
+    if not flags or words[2] in ("acme", "TARGET"):  # what CONTRIBUTING.md makes up, and any
+        return []
+    command = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        words[1],
+        *words[2:3][: words[1] in ("deploy", "ranktable")],
+        "--help",
+    ]
+    known = subprocess.run(command, capture_output=True, text=True, cwd=TREE).stdout
+    return [flag for flag in flags if flag not in known]
+
+
+def test_a_command_in_a_sentence_is_one() -> None:
+    found = list(spoken())
+    assert len(found) > 50
+    assert [(page, words) for page, words in found if unknown(words)] == []
+    # Control
+    assert [
+        unknown(each.split()) for each in ("entrypoint fly", "make tea", "scripts/none", "entrypoint plan --none")
+    ] == [
+        ["fly"],
+        ["tea"],
+        ["scripts/none"],
+        ["--none"],
+    ]
