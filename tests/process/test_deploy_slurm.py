@@ -132,7 +132,7 @@ def test_a_cluster_that_does_not_requeue_is_named(cluster: Cluster, tmp_path: Pa
     (tmp_path / "refuse").touch()
     status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75"))
     assert (status, made.said("scontrol")) == (75, ["requeue 7"])
-    assert "[entrypoint sbatch] cannot requeue | status 75, scontrol refused | submit it again\n" in said
+    assert "[entrypoint sbatch] EP651 cannot requeue | status 75, scontrol refused | submit it again\n" in said
 
 
 def test_a_job_that_slurm_has_requeued_needs_nothing(cluster: Cluster, tmp_path: Path) -> None:

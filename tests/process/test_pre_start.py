@@ -55,7 +55,7 @@ def test_its_failure_is_the_job_s(bench: Bench, script: str, status: int) -> Non
     assert Job(bench, script).run("--restarts", "2") == status
     assert bench.notes == []
     said = bench.err.splitlines()[-1]
-    assert said.startswith("[entrypoint] start hook ma-pre-start.sh ")
+    assert said.startswith("[entrypoint] EP441 start hook ma-pre-start.sh ")
     assert said.endswith(f"; exit {status}")
     assert json.loads((bench.folder / "run-result.json").read_text())["class"] == "job"
 

@@ -126,4 +126,4 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     process.terminate()
     assert process.wait(20) == 143
     os.close(writer)
-    assert bench.err == "[entrypoint] ended by SIGTERM (143) before the job started; exit 143\n"
+    assert bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"
