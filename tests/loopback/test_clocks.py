@@ -29,5 +29,5 @@ def test_a_clock_that_is_minutes_off_is_named(cluster: Callable[..., Cluster], s
         line = re.search(LINE, said)
         assert line, said
         assert line.start() < said.index("4 ranks on 2 nodes")
-    assert said.count("warning: clocks") == (shift == 300), said
+    assert said.count("warning: EP424 clocks") == (shift == 300), said
     assert "clocks" not in job.err(1)

@@ -201,7 +201,7 @@ def test_worker_0_shows_which_rank_failed_and_its_last_lines(
     at = said.index("last 20 lines of rank 3 on node-1:")
     assert said[at + 1 : at + 21] == [f"  | line {line} of rank 3" for line in range(10, 30)]
     ended = "exited with 7" if how == "7" else "was ended by SIGKILL (137)"
-    assert said[-1] == f"rank 3 {ended} on node-1; exit {how}"
+    assert said[-1] == f"{'EP600' if how == '7' else 'EP601'} rank 3 {ended} on node-1; exit {how}"
     assert "train.py FAILED" in job.err(1), job.err(1)  # torch's own report
 
 
