@@ -373,7 +373,7 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
-        write_all(2, f"cannot start {program[0]}: {place}{error.strerror}\n".encode("utf-8", "surrogateescape"))
+        write_all(2, f"EP440 cannot start {program[0]}: {place}{error.strerror}\n".encode("utf-8", "surrogateescape"))
     finally:
         os._exit(status)
 
