@@ -40,7 +40,8 @@ def report(
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
     found = status(lines, check.strict)
-    ended = failed or Outcome(found, f"check of {_count(len(observed))}: {summary(lines)}")
+    words = f"check of {_count(len(observed))}: {summary(lines)}"
+    ended = failed or (Outcome(found, f"EP010 {words}") if found else Outcome(0, words))
     if check.json:
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
         return Report(table.as_json(lines, named, ended), ended)

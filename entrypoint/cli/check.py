@@ -101,7 +101,7 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
         do = (
             "give all nodes the same ENTRYPOINT_SECRET, and an image with sshd; or check each node alone, without --all"
         )
-        raise ConfigError("the nodes hold no roll call", plan.no_roll_call, do)
+        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, do)
     process.hide_memory()
     say.name = plan.topology.this.label
     plan, unusable = checks.run_dir(spec, facts, plan)

@@ -112,7 +112,7 @@ class Names:
 def _number(given: str | None) -> int | None:
     if given is None or given.isdecimal():
         return int(given) if given else None
-    raise UsageError(f"--nodes is a number from 1 to {local.MOST}", given, "write --nodes 3")
+    raise UsageError(f"EP020 --nodes is a number from 1 to {local.MOST}", given, "write --nodes 3")
 
 
 def _flags(args: argparse.Namespace) -> dict[str, str]:
@@ -143,7 +143,7 @@ def _free_ports() -> int:
             except OSError:
                 continue
     raise OsError(
-        "there are no free ports", f"{local.PORTS} beside each other, from 20000 to 32000", "end what has them"
+        "EP021 there are no free ports", f"{local.PORTS} beside each other, from 20000 to 32000", "end what has them"
     )
 
 
@@ -163,7 +163,7 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)
         do = f"install them; on Debian: apt-get install {' '.join(packages)}"
-        raise ConfigError("this machine lacks what the job needs", ", ".join(missing), do)
+        raise ConfigError("EP022 this machine lacks what the job needs", ", ".join(missing), do)
     if many:
         sshd.check(here)
 
@@ -189,7 +189,7 @@ def _check_names(env: dict[str, str], names: Names) -> None:
     code = "import socket; socket.getaddrinfo('worker-0', 1)"
     if subprocess.run([sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True).returncode:
         do = "use a toolkit that runs on this system's own Python"
-        raise ConfigError("names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", do)
+        raise ConfigError("EP023 names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", do)
 
 
 def _put(file: str, text: str) -> None:

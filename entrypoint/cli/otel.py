@@ -27,7 +27,7 @@ def send(timeline: Timeline) -> int:
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
     except ImportError as error:
         do = "pip install 'training-entrypoint[otel]', or leave --otel out"
-        raise ConfigError("OpenTelemetry's SDK is not installed", str(error), do) from None
+        raise ConfigError("EP040 OpenTelemetry's SDK is not installed", str(error), do) from None
     kept = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource.create({"service.name": "entrypoint", "entrypoint.job": timeline.job}))
     provider.add_span_processor(SimpleSpanProcessor(kept))
@@ -56,7 +56,9 @@ def send(timeline: Timeline) -> int:
     try:
         if exporter.export(spans) is not SpanExportResult.SUCCESS:
             do = "see that the collector runs: OTEL_EXPORTER_OTLP_ENDPOINT"
-            raise UnavailableError("the collector of OpenTelemetry did not take the spans", "its log says why", do)
+            raise UnavailableError(
+                "EP041 the collector of OpenTelemetry did not take the spans", "its log says why", do
+            )
     finally:
         exporter.shutdown()
     return len(spans)

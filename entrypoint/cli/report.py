@@ -40,7 +40,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
         text = inputs.text(file)
     except NoInputError as error:
         do = "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it"
-        raise NoInputError(error.what, error.seen, do) from None
+        raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.seen}", do) from None
     made, ended = merge.parse(text, file), _ended(file)
     if args.html:
         from entrypoint.report.page import page

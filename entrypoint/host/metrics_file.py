@@ -35,7 +35,7 @@ class MetricsFile:
         except OSError as error:
             why = error.strerror or str(error)
             if why != self._failed:  # once, and again when it is another reason
-                self._say(f"warning: the metrics cannot be written | {self._path}: {why} | see metrics.file")
+                self._say(f"warning: EP035 the metrics cannot be written | {self._path}: {why} | see metrics.file")
             self._failed = why
 
     def close(self, text: str) -> None:

@@ -73,7 +73,9 @@ class State:
         try:
             self._doors.append(_Door(_private(self._run_dir), self._answer))
         except OSError as error:
-            self._say(f"warning: `entrypoint status` cannot ask here | {self._run_dir}: {error.strerror or error}")
+            self._say(
+                f"warning: EP034 `entrypoint status` cannot ask here | {self._run_dir}: {error.strerror or error}"
+            )
         if metrics.port is not None:
             self._serve(metrics.address, metrics.port)
         if metrics.file is not None:
@@ -87,11 +89,11 @@ class State:
             self._doors.append(_Door(_listening(address, port), self._answer_strangers))
         except OSError as error:
             do = "set another metrics.port or metrics.address; the job goes on"
-            self._say(f"warning: no metrics are served | {address} port {port}: {error.strerror or error} | {do}")
+            self._say(f"warning: EP035 no metrics are served | {address} port {port}: {error.strerror or error} | {do}")
             return
         if not (address.startswith("127.") or address == "::1"):
             seen = f"whoever reaches {address} port {port} reads the names of job and nodes, and how they are"
-            self._say(f"warning: metrics are open to others | {seen} | metrics.address 127.0.0.1 keeps them here")
+            self._say(f"warning: EP036 metrics are open to others | {seen} | metrics.address 127.0.0.1 keeps them here")
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -102,7 +104,7 @@ class State:
             if not self._wrong:
                 self._wrong = True
                 seen = f"{type(error).__name__}: {error}"
-                self._say(f"warning: internal error: {seen} | status and metrics may be wrong; the job goes on")
+                self._say(f"warning: EP902 internal error: {seen} | status and metrics may be wrong; the job goes on")
 
     # -- answers
 

@@ -42,7 +42,7 @@ class Starting(UnavailableError):
 
     def __init__(self, run_dir: object = "") -> None:
         seen = "it reads its spec, or its start hooks run" + (f"; or it is not at {run_dir}" if run_dir else "")
-        super().__init__("a boot has begun here, and has no state yet", seen, "ask again, or give --run-dir")
+        super().__init__("EP033 a boot has begun here, and has no state yet", seen, "ask again, or give --run-dir")
 
 
 def find(given: str = "", usual: str = "") -> Path:
@@ -72,18 +72,20 @@ def find(given: str = "", usual: str = "") -> Path:
         raise _refused(Path(path), owner)
     seen = "no entrypoint boots here, and none has left a result in /tmp"
     do = "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has no state"
-    raise NoInputError("there is no boot to ask", seen, do)
+    raise NoInputError("EP030 there is no boot to ask", seen, do)
 
 
 def _one(found: list[str]) -> Path:
     if len(found) > 1:
-        raise UsageError("several entrypoints boot here", ", ".join(found), f"say which: --run-dir {found[0]}")
+        raise UsageError("EP032 several entrypoints boot here", ", ".join(found), f"say which: --run-dir {found[0]}")
     return Path(found[0])
 
 
 def _refused(run_dir: Path, owner: object) -> RefusedError:
     do = f"ask as that user, such as `docker exec -u {owner}`, or as root"
-    return RefusedError("this boot is another user's", f"{run_dir} is owned by {owner}, we are {os.geteuid()}", do)
+    return RefusedError(
+        "EP031 this boot is another user's", f"{run_dir} is owned by {owner}, we are {os.geteuid()}", do
+    )
 
 
 def _live(table: str = "/proc/net/unix") -> dict[str, int]:
@@ -143,10 +145,12 @@ def ask(run_dir: Path, pid: int = 0) -> tuple[dict[str, Any], int]:
                 owner = os.stat(run_dir).st_uid
             raise _refused(run_dir, owner) from None
         except OSError as error:
-            raise NoInputError("cannot ask here", f"{run_dir}: {error.strerror or error}", "see --run-dir") from None
+            raise NoInputError(
+                "EP030 cannot ask here", f"{run_dir}: {error.strerror or error}", "see --run-dir"
+            ) from None
         except ValueError as error:
             seen = f"{run_dir}: {error}"
-            raise Silent("the entrypoint's answer is not as expected", seen, "is it another version?") from None
+            raise Silent("EP033 the entrypoint's answer is not as expected", seen, "is it another version?") from None
         if ended := result(run_dir):
             return ended, 0
         refused = isinstance(gone, ConnectionRefusedError)  # a boot that ends removes its socket before it closes it
@@ -155,15 +159,15 @@ def ask(run_dir: Path, pid: int = 0) -> tuple[dict[str, Any], int]:
         # Between two attempts, and until its result is written, there is no socket for a moment.
         if time.monotonic() - begun > (PATIENCE if pid else _MOMENT):
             if pid:
-                raise Silent("the entrypoint does not listen", f"{run_dir}: {gone.strerror}", _state(pid))
+                raise Silent("EP033 the entrypoint does not listen", f"{run_dir}: {gone.strerror}", _state(pid))
             raise Starting(run_dir)
         pause(_LOOK)
     if pid or refused:
         seen = f"process {pid} is gone" if pid else f"{run_dir} is there, and nobody listens"
         do = "it was killed: see the container's log, and its memory limit"
-        raise Killed("the entrypoint has ended without a result", seen, do)
+        raise Killed("EP033 the entrypoint has ended without a result", seen, do)
     do = "see --run-dir, or ENTRYPOINT_RUN_DIR"
-    raise NoInputError("there is no boot to ask", f"{run_dir}: {gone.strerror}", do)
+    raise NoInputError("EP030 there is no boot to ask", f"{run_dir}: {gone.strerror}", do)
 
 
 def pause(seconds: float) -> None:
@@ -190,7 +194,7 @@ def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
     except (TimeoutError, BlockingIOError):
         who = f"process {pid} in {run_dir}" if pid else str(run_dir)
         seen = f"{who}: nothing came within {PATIENCE:g}s"
-        raise Silent("the entrypoint does not answer", seen, _state(pid)) from None
+        raise Silent("EP033 the entrypoint does not answer", seen, _state(pid)) from None
     if not data:  # it ended meanwhile
         raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
     head, _, body = data.partition(b"\r\n\r\n")

@@ -74,7 +74,7 @@ def read(given: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int) -
             if nodes == 1:
                 wrong.append(f"--late-dns {late_dns!r} (one node asks for no names)")
     if wrong:
-        raise UsageError(f"{len(wrong)} of the faults cannot be made", ", ".join(wrong), _DO)
+        raise UsageError(f"EP020 {len(wrong)} of the faults cannot be made", ", ".join(wrong), _DO)
     return Faults(tuple(sorted(found, key=lambda fault: fault.at)), dns)
 
 

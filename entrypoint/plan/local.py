@@ -24,9 +24,9 @@ def count(spec: JobSpec, asked: int | None) -> int:
     """How many nodes there are: as asked, else as many as the spec has hosts. Raises UsageError."""
     nodes = asked if asked is not None else len(spec.hosts)
     if asked is None and not nodes:
-        raise UsageError("how many nodes should there be?", "the spec has no hosts", "add --nodes 2")
+        raise UsageError("EP020 how many nodes should there be?", "the spec has no hosts", "add --nodes 2")
     if not 1 <= nodes <= MOST:
-        raise UsageError(f"--nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more")
+        raise UsageError(f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more")
     return nodes
 
 
@@ -34,7 +34,7 @@ def refuse(given: Iterable[str]) -> None:
     """Refuse flags for what this command settles itself, by the names of their fields. Raises UsageError."""
     taken = {field.path: field.flags[-1] for field in fields() if field.path in OWN and field.flags}
     if wrong := [taken[path] for path in given if path in taken]:
-        raise UsageError("`entrypoint local` settles this itself", ", ".join(wrong), "leave it out")
+        raise UsageError("EP020 `entrypoint local` settles this itself", ", ".join(wrong), "leave it out")
 
 
 def unheard() -> set[str]:

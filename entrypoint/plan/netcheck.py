@@ -36,7 +36,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises ConfigError for a job of one node, which has no network.
     """
     if len(topology.nodes) < 2:
-        raise ConfigError("a network check needs two nodes", "this job has one", "give --hosts, or a spec with hosts")
+        raise ConfigError(
+            "EP012 a network check needs two nodes", "this job has one", "give --hosts, or a spec with hosts"
+        )
     mine, asked = members.reports[topology.me].interface, spec.network.interface != "auto"
     settings = {
         "rank": topology.me,

@@ -47,7 +47,7 @@ def split(prefix: str) -> Seen | Work:
         folder = tempfile.mkdtemp(prefix=prefix)  # 0700
     except OSError as error:
         do = "make room, or set TMPDIR to a writable place"
-        raise CantCreateError("cannot make a folder for the nodes", error.strerror or str(error), do) from None
+        raise CantCreateError("EP410 cannot make a folder for the nodes", error.strerror or str(error), do) from None
     adopt_orphans()
     told, tell = os.pipe()
     child = os.fork()

@@ -41,7 +41,9 @@ def main(run_dir: str) -> int:
         meeting = Meeting(settings, token)
     except OSError as error:
         do = "end what listens there, or set netcheck.port (ENTRYPOINT_NETCHECK_PORT) on every node"
-        return _end(folder, OsError(f"cannot listen on port {settings['port']}", os.strerror(error.errno or 0), do))
+        return _end(
+            folder, OsError(f"EP014 cannot listen on port {settings['port']}", os.strerror(error.errno or 0), do)
+        )
     threading.Thread(target=_take_part, args=(settings, token, folder), daemon=True).start()
     result = meeting.run()
     meeting.close()
@@ -65,7 +67,7 @@ def _tell(settings: Mapping[str, Any], result: Result, limits: Limits, folder: P
         say(str(error))
     if reason := summary(found):
         do = "start the job on other nodes, or see netcheck.html"
-        return _end(folder, RetryError("the network is not fit for this job", reason, do))
+        return _end(folder, RetryError("EP013 the network is not fit for this job", reason, do))
     return 0
 
 

@@ -231,7 +231,9 @@ class Programs:
         if not self._copies_ended:
             self._copies_ended = True
             where, do = self._draft.topology.log_dir, "make room there, or set log_dir"
-            self._say(f"warning: not all that ranks print is copied any more | {where}: {os.strerror(error)} | {do}")
+            self._say(
+                f"warning: EP416 not all that ranks print is copied any more | {where}: {os.strerror(error)} | {do}"
+            )
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         what = self._running.pop(number)

@@ -32,7 +32,7 @@ class Uniting:
             for fd in fds:
                 os.close(fd)
             do = "raise the limit on processes or file handles, or ask for no lines (logs)"
-            raise OsError("cannot start what passes the ranks' lines on", error.strerror or "", do) from None
+            raise OsError("EP434 cannot start what passes the ranks' lines on", error.strerror or "", do) from None
         os.close(out)
         os.close(err)
         return cls(process, (to_out, to_err))

@@ -62,11 +62,11 @@ def parse(text: str, file: str) -> Timeline:
         given = json.loads(text)
         if given["version"] != VERSION:
             seen = f"its form is {str(given['version'])[:20]}, this toolkit knows {VERSION}"
-            raise NoInputError(f"{file} is of another version", seen, "use the toolkit that the job ran with")
+            raise NoInputError(f"EP042 {file} is of another version", seen, "use the toolkit that the job ran with")
         return merge(given)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         do = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
-        raise NoInputError(f"{file} is no timeline", "another text", do) from None
+        raise NoInputError(f"EP042 {file} is no timeline", "another text", do) from None
 
 
 def merge(given: Mapping[str, Any]) -> Timeline:

@@ -173,4 +173,4 @@ def test_without_a_roll_call_it_says_what_is_missing(cluster: Callable[..., Clus
         0, env=secret, argv=(sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
     )
     assert job.ends() == {0: 78}
-    assert "the nodes hold no roll call | no secret was given | " in job.err(0)
+    assert "EP011 the nodes hold no roll call | no secret was given | " in job.err(0)

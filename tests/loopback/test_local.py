@@ -238,18 +238,18 @@ def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--", "true"), 64, "how many nodes should there be? | the spec has no hosts | add --nodes 2"),
-        (("--nodes", "0", "--", "true"), 64, "--nodes is a number from 1 to 64 | 0 |"),
-        (("--nodes", "two", "--", "true"), 64, "--nodes is a number from 1 to 64 | two |"),
+        (("--", "true"), 64, "EP020 how many nodes should there be? | the spec has no hosts | add --nodes 2"),
+        (("--nodes", "0", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | 0 |"),
+        (("--nodes", "two", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | two |"),
         (
             ("--nodes", "2", "--hosts", "a,b", "--ssh-port", "1", "--", "true"),
             64,
-            "`entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
+            "EP020 `entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
         ),
         (
             ("--nodes", "2", "--kill", "worker-2@5s", "--freeze", "worker-1", "--late-dns", "5", "--", "true"),
             64,
-            "3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are worker-0 to worker-1), "
+            "EP020 3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are worker-0 to worker-1), "
             "--freeze 'worker-1' (not NODE@TIME), --late-dns '5' (not a time, such as 20s) |",
         ),
         (("--nodes", "2"), 78, "there is no program to run"),
@@ -273,6 +273,6 @@ def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True)
     assert done.returncode == 78
     assert done.stderr == (
-        "[entrypoint local] this machine lacks what the job needs | sshd, mpirun, libnss_wrapper.so | "
+        "[entrypoint local] EP022 this machine lacks what the job needs | sshd, mpirun, libnss_wrapper.so | "
         "install them; on Debian: apt-get install openssh-server openmpi-bin libnss-wrapper\n"
     )

@@ -83,7 +83,10 @@ def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) ->
     assert job.ends(60) == {0: 75, 1: 75}, job.both()
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
-        assert "the network is not fit for this job | worker-0 (node-0) and worker-1 (node-1) are slow" in job.err(rank)
+        assert (
+            "EP013 the network is not fit for this job | worker-0 (node-0) and worker-1 (node-1) are slow"
+            in job.err(rank)
+        )
         assert "(limit 1e+06)" in job.err(rank)
 
 
@@ -124,7 +127,7 @@ def test_one_node_has_no_network(cluster: Make) -> None:
     job = cluster(1)
     start(job, "netcheck")
     assert job.ends(30) == {0: 78}
-    assert "a network check needs two nodes | this job has one | " in job.err(0)
+    assert "EP012 a network check needs two nodes | this job has one | " in job.err(0)
 
 
 def test_a_port_that_is_taken_is_named(cluster: Make) -> None:
@@ -133,7 +136,7 @@ def test_a_port_that_is_taken_is_named(cluster: Make) -> None:
         port = str(taken.getsockname()[1])
         start(job, "netcheck", NETCHECK_PORT=port)
         assert job.ends(60) == {0: 71, 1: 71}, job.both()
-    assert f"cannot listen on port {port} | Address already in use | " in job.err(1)
+    assert f"EP014 cannot listen on port {port} | Address already in use | " in job.err(1)
 
 
 def test_a_stranger_is_turned_away_and_named(cluster: Make) -> None:

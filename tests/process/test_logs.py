@@ -121,7 +121,7 @@ def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 200_000)
     said = [line for line in done.stderr.decode().splitlines() if "copied" in line]
     assert said == [
-        f"[entrypoint] warning: not all that ranks print is copied any more | {tmp_path}/log: File too large | "
+        f"[entrypoint] warning: EP416 not all that ranks print is copied any more | {tmp_path}/log: File too large | "
         "make room there, or set log_dir"
     ]
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000

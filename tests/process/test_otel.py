@@ -78,7 +78,7 @@ def test_without_the_sdk_there_is_one_clear_error(file: Path) -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; from entrypoint.cli import script; script()"
     done = report(str(file), "--otel", python=("-c", code))
     assert (done.returncode, done.stdout) == (78, "")
-    assert done.stderr.startswith("[entrypoint] OpenTelemetry's SDK is not installed | ")
+    assert done.stderr.startswith("[entrypoint] EP040 OpenTelemetry's SDK is not installed | ")
     assert done.stderr.endswith(" | pip install 'training-entrypoint[otel]', or leave --otel out\n")
     # Control: nobody else needs it.
     assert report(str(file), python=("-c", code)).returncode == 0

@@ -126,7 +126,7 @@ def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Pop
 
 def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status.health, "states", list)
-    with pytest.raises(EntrypointError, match=r"there is no boot to ask \| .*/nowhere: No such file") as error:
+    with pytest.raises(EntrypointError, match=r"EP030 there is no boot to ask \| .*/nowhere: No such file") as error:
         status.ask(place / "nowhere")
     assert error.value.status == 66
     monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * 99)
@@ -135,7 +135,9 @@ def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_several_have_to_be_told_apart() -> None:
-    with pytest.raises(status.UsageError, match=r"several entrypoints boot here \| /a, /b \| say which: --run-dir /a"):
+    with pytest.raises(
+        status.UsageError, match=r"EP032 several entrypoints boot here \| /a, /b \| say which: --run-dir /a"
+    ):
         status._one(["/a", "/b"])
     assert status._one(["/a"]) == Path("/a")
 
@@ -171,10 +173,10 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
         ({"/a": 1}, 1, "/a"),
         ({"/a": 1, "/b": 2}, 1, "/a"),  # who asks comes first
         ({"/b": 2, "/c": 3}, 1, "/b"),  # then the user of PID 1
-        ({"/a": 1, "/b": 1}, 2, "several entrypoints boot here"),
-        ({}, 1, "a boot has begun here, and has no state yet"),
-        ({"/c": 3}, 0, "this boot is another user's"),
-        ({}, 0, "there is no boot to ask"),
+        ({"/a": 1, "/b": 1}, 2, "EP032 several entrypoints boot here"),
+        ({}, 1, "EP033 a boot has begun here, and has no state yet"),
+        ({"/c": 3}, 0, "EP031 this boot is another user's"),
+        ({}, 0, "EP030 there is no boot to ask"),
     ],
 )
 def test_whose_boot_it_is(live: dict[str, int], boots: int, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,12 +550,12 @@ def test_without_them_nothing_listens_and_nothing_is_written(bench: Bench, runni
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"PORT": "(taken)"}, "warning: no metrics are served | 127.0.0.1 port {port}: Address already in use"),
+        ({"PORT": "(taken)"}, "warning: EP035 no metrics are served | 127.0.0.1 port {port}: Address already in use"),
         (
             {"PORT": "(free)", "ADDRESS": "0.0.0.0"},
-            "warning: metrics are open to others | whoever reaches 0.0.0.0 port",
+            "warning: EP036 metrics are open to others | whoever reaches 0.0.0.0 port",
         ),
-        ({"FILE": "/nowhere/it.prom"}, "warning: the metrics cannot be written | /nowhere/it.prom: No such file"),
+        ({"FILE": "/nowhere/it.prom"}, "warning: EP035 the metrics cannot be written | /nowhere/it.prom: No such file"),
     ],
 )
 def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench: Bench) -> None:

@@ -26,11 +26,12 @@ ENDS |= {"Busy": 78}
 PATCHES = ("deploy/_merge.py", "deploy/_patch.py")  # their errors become one of the spec
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
+    "check/report.py": ["words"],  # nothing is wrong
     "deploy/_patch.py": ["error.what"],
     "errors.py": ["str(self)"],
     "host/result.py": ["'; '.join(error.lines())"],
-    "job/leader.py": ["words", "*wrong"],  # another node's failure; what two_leaders says
-    "job/rollcall.py": ["'; '.join((each.what for each in wrong))"],
+    "job/leader.py": ["words"],  # another node's failure
+    "job/rollcall.py": ["'; '.join((each.what for each in wrong))", "*wrong"],  # what two_leaders says
     "job/ranks.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "run.py": ["what"],  # sshd's failure

@@ -111,6 +111,6 @@ def test_a_wrong_prefix_is_one_error() -> None:
     with pytest.raises(SpecError) as raised:
         load(None, "", {"ENTRYPOINT_LOGS_PREFIX": "{nod} "}, {})
     assert raised.value.lines() == [
-        'ENTRYPOINT_LOGS_PREFIX: logs.prefix: there is no {nod} for a prefix | "{nod} " | '
+        'ENTRYPOINT_LOGS_PREFIX: logs.prefix: EP100 there is no {nod} for a prefix | "{nod} " | '
         "use {job}, {node}, {host}, {rank}, {stream}"
     ]
