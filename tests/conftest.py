@@ -64,6 +64,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("launcher")
     elif row or folder == "engines":
         item.add_marker("engine")
+    # What needs libraries of some GB is for `make test-launchers`.
+    if "launcher_python" in getattr(item, "fixturenames", ()):
+        item.add_marker("slow")
     if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))) or folder == "sbatch":
         item.add_marker("slow")
     reason = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import made_up
+from tests import made_up, netchecks
 
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400)]
 
@@ -31,7 +31,8 @@ class Page:
 
 PAGES = (
     Page("timeline", made_up.timeline_page, "main > .node > .bar", 4),
-)  # fmt: skip
+    Page("netcheck", netchecks.made_up_page, ".band", 4),
+)
 
 
 def missing() -> str:

@@ -17,8 +17,13 @@ TREE = Path(os.environ["DOCUMENT_TREE"])
 _VALUED = {"-e", "-v", "-w", "--name", "--hostname", "--network", "--network-alias", "--device", "--entrypoint"}
 
 
+_PARSED = ("check", "local", "netcheck", "report", "status")  # they need nodes, or a boot to ask about
+
+
 def entrypoint(words: list[str], env: dict[str, str]) -> int:
     """Run it; a plan that only says what this machine lacks is fine."""
+    if words[:1] and words[0] in _PARSED:
+        return parsed(words)
     if words[:1] == ["run"]:
         words = ["plan", *(word for word in words[1:] if word != "--passthrough")]
     env = {**env, "PYTHONPATH": str(TREE), "DOCUMENT_TREE": str(TREE), "DOCUMENT_CALLS": os.environ["DOCUMENT_CALLS"]}
@@ -26,6 +31,20 @@ def entrypoint(words: list[str], env: dict[str, str]) -> int:
     sys.stdout.write(done.stdout)
     if done.returncode and "run would end: " not in done.stderr:
         return failed(done.stderr.strip())
+    return 0
+
+
+def parsed(words: list[str]) -> int:
+    """Its words are such as the command takes."""
+    sys.path.insert(0, str(TREE))
+    from entrypoint.cli import parser
+    from entrypoint.errors import EntrypointError
+
+    ours = words[: words.index("--")] if "--" in words else words
+    try:
+        parser.parser(None, ours).parse_args(ours)
+    except EntrypointError as error:
+        return failed(str(error))
     return 0
 
 

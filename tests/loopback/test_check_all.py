@@ -160,7 +160,7 @@ def test_a_job_and_a_check_are_not_one(cluster: Callable[..., Cluster]) -> None:
 def test_a_signal_ends_it_at_once(cluster: Callable[..., Cluster]) -> None:
     job = cluster(2)
     begin(job, "--limit", "30", code={1: MUTE})
-    until(lambda: (job.run_dir(0) / "attend").exists(), 10, "the leader begins")
+    until(lambda: all((job.run_dir(rank) / "attend").exists() for rank in (0, 1)), 10, "both begin")
     for rank in (0, 1):
         job.signal(rank, signal.SIGTERM)
     assert job.ends(10) == {0: 143, 1: 143}, job.both()

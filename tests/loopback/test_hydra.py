@@ -19,13 +19,14 @@ from tests.containers import TREE
 from tests.rows import agrees, expected, places
 
 pytestmark = pytest.mark.launcher
+SLOW = pytest.mark.slow  # `make test` has one of the three, the smallest
 Make = Callable[..., Cluster]
 STAYS = (
     "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
 )
 
 
-@pytest.fixture(params=["debian", "mpich", "impi"])
+@pytest.fixture(params=[pytest.param("debian", marks=SLOW), "mpich", pytest.param("impi", marks=SLOW)])
 def path(request: pytest.FixtureRequest) -> str:
     """PATH with one mpiexec.hydra first."""
     if request.param != "debian":

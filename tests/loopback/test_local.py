@@ -69,7 +69,7 @@ def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> No
     job = local("--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP)
     assert job.ends() == 75
     assert re.search(r"local\] 4s after the start: SIGKILL to worker-1, \d+ processes \(--kill worker-1@4s\)", job.err)
-    assert "worker-0] worker-1 is lost" in job.err
+    assert "worker-0] EP602 worker-1 is lost" in job.err
     ended = "worker-0 75, worker-1 137 (--kill worker-1@4s), worker-2 75; this ends with worker-0's, 75"
     assert f"the nodes ended differently: {ended}" in job.err
     if launcher == "plain":  # the others had their grace; mpirun ends with the node, and what ranks print then is lost

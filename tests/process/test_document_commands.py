@@ -27,7 +27,7 @@ TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutoria
 
 # What a stand-in is held to, and which test runs the real thing.
 HELD = {
-    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`",
+    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, and what is only parsed",
     "make": "the target and its settings, by `make -n`; what a target does takes up to an hour, or an engine",
     "scripts/": "the script is there and may be executed, and so are the tests that it is given",
     "docker": "needs an engine: `run` is planned as the image would start it, `build` is held to its Dockerfile."
@@ -70,7 +70,7 @@ def stand_in(folder: Path, name: str, called: str = "") -> None:
 def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
-    for name in ("entrypoint", "make", "docker", "kubectl", "curl", "jq", "sbatch", "scancel", "openssl"):
+    for name in ("entrypoint", "make", "docker", "kubectl", "curl", "jq", "sbatch", "scancel", "openssl", "pip"):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
@@ -130,6 +130,7 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     [
         "entrypoint run --no-such-flag -- train.py",
         "entrypoint fly",
+        "entrypoint local --no-such-flag",
         "make no-such-target",
         "scripts/no-such-script",
         "scripts/test tests/no-such-folder",

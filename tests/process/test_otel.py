@@ -54,6 +54,7 @@ def report(*words: str, python: tuple[str, ...] = ("-m", "entrypoint"), **env: s
 
 
 @pytest.mark.see
+@pytest.mark.slow  # it needs the SDK, which `make test-see` has
 def test_a_collector_gets_a_trace_with_a_span_for_each_phase(file: Path, collector: tuple[str, list[bytes]]) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the group `otel` is not installed here")
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -88,7 +89,7 @@ def test_a_file_that_is_not_there_or_no_timeline_is_one_clear_error(tmp_path: Pa
     done = report(str(tmp_path / "run/"))
     assert done.returncode == 66
     assert done.stderr == (
-        f"[entrypoint] cannot read {tmp_path}/run-timeline.json | No such file or directory | "
+        f"[entrypoint] EP042 there is no timeline to read | {tmp_path}/run-timeline.json: No such file or directory | "
         "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it\n"
     )
     (tmp_path / "run-timeline.json").write_text("{}")

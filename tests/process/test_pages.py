@@ -10,7 +10,7 @@ import pytest
 
 from tests.pages import LOOKS, PAGES, Page, browser, missing
 
-pytestmark = [pytest.mark.see, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [pytest.mark.see, pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 # Of every element with text of its own: the contrast with what is behind it (WCAG 2.2, 1.4.3) and its size. And what
 # of the page cannot be seen without moving it sideways.

@@ -76,7 +76,7 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
         (
             ["convert", "bad.json"],
             78,
-            'rank table bad.json: version is unknown | "2.0" | give a table of version 1.0 or 1.2',
+            'EP700 rank table bad.json: version is unknown | "2.0" | give a table of version 1.0 or 1.2',
         ),
         (
             ["make", "--server-id", "10.0.0.1", "--server-id", "10.0.0.2", "--addresses", "10.1.0.1"],

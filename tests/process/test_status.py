@@ -88,7 +88,7 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     assert running.wait(30) == 7
     code, out, err = ask(bench)
     assert (code, err) == (7, "")
-    assert re.fullmatch(r"ended: rank \d on \S+ exited with 7; exit 7\n", out)
+    assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7\n", out)
     assert not bench.run_dir.exists(), "the socket is gone with it"
 
 
@@ -362,7 +362,7 @@ def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str
     os.close(ours)
     assert watch.wait(30) == 7
     last = seen.decode().split("\x1b[H")[-1]
-    assert re.fullmatch(r"ended: rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J", last)
+    assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J", last)
 
 
 def test_watch_ends_where_nobody_reads(bench: Bench, running: subprocess.Popen[str]) -> None:
@@ -460,7 +460,9 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
     env = {"ENTRYPOINT_METRICS_FILE": str(bench.folder / "it.prom")}
     assert bench.popen([sys.executable, "-c", broken, *words], env).wait(30) == 7
-    assert bench.err.count("warning: internal error: ZeroDivisionError: division by zero | status and metrics") == 1
+    assert (
+        bench.err.count("warning: EP902 internal error: ZeroDivisionError: division by zero | status and metrics") == 1
+    )
 
 
 def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
