@@ -94,7 +94,7 @@ def _of_peer(rank: int, host: str, peer: Mapping[str, Any], given: Mapping[str, 
         note = "not in this file: worker-0's has all nodes"
     elif peer.get("answered"):
         why = "its clock cannot be compared" if part else peer["why"] or "it told nothing"
-        note = f"its part is missing, since it was lost, cut off or killed: {why}"
+        note = f"its part did not arrive: {why}"
     else:
         note = f"it never answered: {peer.get('why') or 'not reached'}"
     return Bar(rank, host, note=note, came=peer.get("answered") or None)

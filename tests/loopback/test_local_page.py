@@ -34,6 +34,7 @@ def missing(shown: list[str], seen: str) -> list[str]:
     return [line for line in shown if re.sub(_OTHER, "#", line) not in lines]
 
 
+@pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_page_shows_what_happens(local: Callable[..., Local], first: int) -> None:
     """Three at a time, since they mostly wait."""

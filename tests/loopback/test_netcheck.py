@@ -245,6 +245,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
         ip(f"netns delete {name}", check=False)
 
 
+@pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_node_whose_packets_are_late_is_named_with_its_cause(
     late: int, cluster: Make, nodes_of_a_switch: Callable[[int, int], list[str]]

@@ -33,6 +33,7 @@ def report(job: Cluster, *words: str) -> str:
 
 
 @pytest.mark.see
+@pytest.mark.slow  # on a loaded machine a node may leave before its part is sent: then the report says so
 def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(cluster: Callable[..., Cluster]) -> None:
     job = cluster(3, slots=1)
     begun = time.monotonic()
@@ -87,4 +88,4 @@ def test_a_node_that_is_killed_leaves_its_part_out(cluster: Callable[..., Cluste
     assert job.ends()[0] == 75, job.both()
     made = reported(job)
     assert [bool(bar.phases) for bar in made.bars] == [True, False]
-    assert "node-1: its part is missing, since it was lost, cut off or killed: " in report(job)
+    assert "node-1: its part did not arrive: " in report(job)

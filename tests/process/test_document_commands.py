@@ -27,7 +27,7 @@ TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutoria
 
 # What a stand-in is held to, and which test runs the real thing.
 HELD = {
-    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, and what is only parsed",
+    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, or what is parsed",
     "make": "the target and its settings, by `make -n`; what a target does takes up to an hour, or an engine",
     "scripts/": "the script is there and may be executed, and so are the tests that it is given",
     "docker": "needs an engine: `run` is planned as the image would start it, `build` is held to its Dockerfile."

@@ -100,7 +100,7 @@ def test_who_is_missing_is_named() -> None:
     text = table(made, "ended with 75: worker-2 is lost")
     assert text.startswith("job resnet-50, 58.85 s, ended with 75: worker-2 is lost\n")
     assert "worker-1: it never answered: not reached.\n" in text
-    assert "worker-2: its part is missing, since it was lost, cut off or killed: its session ended.\n" in text
+    assert "worker-2: its part did not arrive: its session ended.\n" in text
     assert re.search(r"(?m)^worker-2 +-", text)
     assert "worker-3: " not in text
 
