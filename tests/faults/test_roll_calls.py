@@ -202,7 +202,7 @@ def test_sshd_dies(make: Make, launcher: str, host: str) -> None:
     assert job.ends() == dict.fromkeys(HOSTS, 71), job.logs()
     for each in HOSTS:
         assert "sshd died | it exited with -9" in job.last_line(each), job.logs()
-        assert host == "worker-0" or "worker-2: sshd died" in job.last_line(each), job.logs()
+        assert host == "worker-0" or "worker-2: EP433 sshd died" in job.last_line(each), job.logs()
     job.within(5, job.took(fault))
 
 
