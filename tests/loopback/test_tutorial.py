@@ -27,7 +27,8 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
     env = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     lines = done.stdout.splitlines()
-    assert {"rank 0 of 2", "rank 1 of 2", "node 0 of 2", "node 1 of 2"} <= set(lines)
+    # Those that fail. The others may be stopped before they print.
+    assert {"rank 1 of 2", "node 1 of 2"} <= set(lines)
     # What the page says: a rank's own status, 69 without the other node, and 7 on both.
     assert [line for line in lines if line.isdigit()] == ["7", "69", "7", "7"]
     for said in (
