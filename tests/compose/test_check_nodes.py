@@ -11,7 +11,7 @@ import yaml
 from tests.containers import IMAGE, Compose, docker
 from tests.rows import ended, said
 
-pytestmark = pytest.mark.see
+pytestmark = [pytest.mark.see, pytest.mark.slow]
 
 HOSTS = [f"worker-{rank}" for rank in range(4)]
 SPEC = """

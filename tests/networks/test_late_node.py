@@ -16,7 +16,7 @@ from tests.containers import IMAGE
 from tests.networks.pods import Pods
 from tests.rows import ended
 
-pytestmark = pytest.mark.see
+pytestmark = [pytest.mark.see, pytest.mark.slow]
 
 
 def test_the_late_node_of_four_is_named_with_its_cause(lay_out: Callable[..., Pods]) -> None:
