@@ -16,6 +16,17 @@ from pathlib import Path
 
 SECRET = secrets.token_hex(32)
 
+# Code for a Python: the command, and the command where /dev/shm seems to have 1 MiB.
+BEGIN = "from entrypoint.cli import script; script()"
+SMALL = f"""
+import os
+real = os.statvfs
+def statvfs(path):
+    return os.statvfs_result((4096, 4096, 256, 256, 256, 0, 0, 0, 0, 255)) if str(path) == "/dev/shm" else real(path)
+os.statvfs = statvfs
+{BEGIN}
+"""
+
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:
     """Look until the condition holds; fail with `what` after `seconds`."""

@@ -11,7 +11,9 @@ import json
 import os
 import socket
 import struct
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 _MAGIC = b"entrypoint netcheck 1\n"
@@ -127,3 +129,27 @@ def admit(link: socket.socket, token: bytes) -> None:
 
 def _proof(token: bytes, side: bytes, server: bytes, client: bytes) -> bytes:
     return hmac.digest(token, side + server + client, "sha256")
+
+
+def serve(listener: socket.socket, most: int, each: Callable[[socket.socket, str], None]) -> None:
+    """Give `each` every connection and its address, in threads, until the listener is closed; above `most`, none."""
+    room = threading.BoundedSemaphore(most)
+
+    def one(link: socket.socket, address: str) -> None:
+        try:
+            each(link, address)
+        finally:
+            room.release()
+
+    def accept() -> None:
+        while True:
+            try:
+                link, address = listener.accept()
+            except OSError:
+                return  # closed
+            if room.acquire(blocking=False):
+                threading.Thread(target=one, args=(link, address[0]), daemon=True).start()
+            else:
+                link.close()
+
+    threading.Thread(target=accept, daemon=True).start()

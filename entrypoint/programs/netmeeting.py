@@ -16,7 +16,7 @@ from entrypoint.job.messages import one_line
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
 from entrypoint.netcheck.result import Measured, Reduced, Result, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
-from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, admit, listen, receive, send
+from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, admit, listen, receive, send, serve
 
 _LARGEST, _TEXT = 1e9, 300  # figures and characters of a text that a node may say
 _MOST_AT_ONCE = 256  # connections that may prove themselves at one time
@@ -34,22 +34,10 @@ class Meeting:
         self._gone: dict[int, str] = {}  # node -> why nothing more is asked of it
         self._strangers: dict[str, None] = {}
         self._came, self._open = threading.Condition(), True
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
         self._socket = listen(settings["port"])
-        threading.Thread(target=self._accept, daemon=True).start()
+        serve(self._socket, _MOST_AT_ONCE, self._admit)
 
     # -- who comes
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                link, address = self._socket.accept()
-            except OSError:
-                return  # closed
-            if self._room.acquire(blocking=False):
-                threading.Thread(target=self._admit, args=(link, address[0]), daemon=True).start()
-            else:
-                link.close()
 
     def _admit(self, link: socket.socket, address: str) -> None:
         try:
@@ -66,8 +54,6 @@ class Meeting:
             link.close()
         except (OSError, KeyError, TypeError, ValueError):
             link.close()
-        finally:
-            self._room.release()
 
     def _await_all(self) -> None:
         until, nodes = Deadline(self._settings["meet"]), range(len(self._names))

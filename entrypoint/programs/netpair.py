@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from statistics import median
 
-from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, admit, connect, listen, read, receive, send
+from entrypoint.programs.netlink import (
+    HANDSHAKE,
+    Deadline,
+    Stranger,
+    admit,
+    connect,
+    listen,
+    read,
+    receive,
+    send,
+    serve,
+)
 
 _TRIP = 64  # bytes of a round trip
 _TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0
@@ -91,21 +101,9 @@ class Server:
 
     def __init__(self, token: bytes) -> None:
         self._token, self._socket = token, listen(0)
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
         self.port: int = self._socket.getsockname()[1]
         self.strangers: list[str] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                link, address = self._socket.accept()
-            except OSError:
-                return  # closed
-            if self._room.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(link, address[0]), daemon=True).start()
-            else:
-                link.close()
+        serve(self._socket, _MOST_AT_ONCE, self._serve)
 
     def _serve(self, link: socket.socket, address: str) -> None:
         try:
@@ -117,8 +115,6 @@ class Server:
                 self.strangers.append(address)
         except (OSError, KeyError, ValueError, TypeError):
             pass  # who measured sees it, and says so
-        finally:
-            self._room.release()
 
     def _do(self, link: socket.socket, order: dict[str, object]) -> None:
         if order["do"] == "echo":

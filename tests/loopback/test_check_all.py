@@ -12,21 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import BEGIN, SMALL, Cluster, until
 
 pytestmark = pytest.mark.see
 
-BEGIN = "from entrypoint.cli import script; script()"
 # The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot start programs reliably.
 CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
-SMALL = f"""
-import os
-real = os.statvfs
-def statvfs(path):
-    return os.statvfs_result((4096, 4096, 256, 256, 256, 0, 0, 0, 0, 255)) if str(path) == "/dev/shm" else real(path)
-os.statvfs = statvfs
-{BEGIN}
-"""
 LIES = f"from entrypoint.check import observed; observed.plain = lambda seen: {{'handles': 'many'}}; {BEGIN}"
 MUTE = f"""
 from entrypoint.host import look

@@ -12,20 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import until
+from tests.cluster import BEGIN, SMALL, until
 
 pytestmark = pytest.mark.see
 
 SECRET = os.urandom(16).hex()
-BEGIN = "from entrypoint.cli import script; script()"
-SMALL = f"""
-import os
-real = os.statvfs
-def statvfs(path):
-    return os.statvfs_result((4096, 4096, 256, 256, 256, 0, 0, 0, 0, 255)) if str(path) == "/dev/shm" else real(path)
-os.statvfs = statvfs
-{BEGIN}
-"""
 TORCH = """
 class version:
     cuda = "12.1"
