@@ -92,9 +92,9 @@ def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
     return (
         *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.ranks(spec, members))),
-        # Daemons connect back to this node by the name that they know it by. A rank that fails must not end the others
-        # before the grace is over, and each has its own node's environment.
-        *("-localhost", master(topology), "-disable-auto-cleanup", "-genvnone", *more),
+        # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
+        # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
+        *("-localhost", master(topology), "-genvnone", *more),
         *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *words),
     )
 

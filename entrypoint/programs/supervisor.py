@@ -8,8 +8,9 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --number   by this number, which is a rank's own where it has one; 0 where not given
     --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
                apart: end at once; another process passes on its output, and somebody else must end it
-    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: mpirun's daemon
-               stops reading all ranks' output once one has failed
+    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: after a rank that
+               did not finalize MPI Open MPI's daemon reads no more output, Hydra's kills the others. If it ended
+               with 0 after SIGTERM it may be one, too: the same, but for --linger seconds at most
     --group    own: lead a process group, so that a signal for this program reaches no other
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
@@ -47,6 +48,7 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.programs.stream import Whole
 
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
+_LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
@@ -136,8 +138,9 @@ def main(argv: list[str]) -> int:
     pipe.tell("done", 0)
     if apart and supervised is not None and not os.fork():
         supervised.pass_on()
-    if status and supervised is not None and "--hold" in options:
-        supervised.hold()
+    if supervised is not None and "--hold" in options and (status or supervised.told):
+        supervised.hold(None if status else float(options["--linger"]))
+        _keep_open(os.environ.get("PMI_FD", ""))
         return 0
     return status
 
@@ -240,6 +243,7 @@ class Supervised:
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
         self._let_go = False
+        self.told = False  # whether SIGTERM has come
 
     def _step(self, limit: float | None = None) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
@@ -260,7 +264,9 @@ class Supervised:
             if fd == self._pipe.fd:
                 _die(self._child if self._status is None else 0)
             elif fd == self._woken:
-                self._let_go |= _signal.SIGURG in os.read(fd, 512)
+                came = os.read(fd, 512)
+                self._let_go |= _signal.SIGURG in came
+                self.told |= _signal.SIGTERM in came
             else:
                 by_fd[fd]()
         self._tell_output()
@@ -332,10 +338,22 @@ class Supervised:
             self._step()
         self.flush(None)
 
-    def hold(self) -> None:
-        """Stay until the entrypoint says that the other ranks have ended."""
-        while not self._let_go:
-            self._step()
+    def hold(self, most: float | None) -> None:
+        """Stay until the entrypoint says that the other ranks have ended, or for `most` seconds."""
+        limit = None if most is None else time.monotonic() + most
+        while not self._let_go and (limit is None or time.monotonic() < limit):
+            self._step(limit)
+
+
+def _keep_open(fd: str) -> None:
+    """Hydra's daemon would kill the others, which leave now too, and complain of it, when the socket of a rank that did
+    not finalize MPI is closed: another process has it until the daemon ends."""
+    if fd.isdigit() and not os.fork():
+        os.closerange(0, 3)  # the daemon waits for their end
+        poll = select.poll()
+        poll.register(int(fd), 0)  # its end alone
+        poll.poll(_LAST * 1000)
+        os._exit(0)
 
 
 def _die(child: int) -> None:

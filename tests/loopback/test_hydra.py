@@ -43,6 +43,14 @@ def start(job: Cluster, path: str, *command: str, **more: str) -> None:
         job.start(rank, argv=argv, env=env)
 
 
+def python_of(path: str) -> str:
+    """The Python with mpi4py for this MPI."""
+    python = Path(path.partition(":")[0]) / "python"
+    if not python.exists():
+        pytest.skip("Debian's MPICH is tried with mpi4py in the image")
+    return str(python)
+
+
 def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: Make, path: str) -> None:
     job = cluster(3)
     words = "$RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $NODE_RANK: $OWN, $*"
@@ -58,16 +66,63 @@ def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: 
 
 
 def test_the_example_trains_as_one_process_would(cluster: Make, path: str) -> None:
-    python = Path(path.partition(":")[0]) / "python"
-    if not python.exists():
-        pytest.skip("Debian's MPICH is tried with mpi4py in the image")
+    python = python_of(path)
     # Where two nodes are one machine, Intel MPI's ranks never find each other, also without us.
     nodes = 1 if "impi" in path else 2
     job = cluster(nodes, slots=4 // nodes)
-    start(job, path, str(python), str(TREE / "examples/hydra/train.py"))
+    start(job, path, python, str(TREE / "examples/hydra/train.py"))
     assert job.ends(60) == dict.fromkeys(range(nodes), 0), job.both()
     assert places(job.out(0)) == expected(["node-0", "node-1"][:nodes], 4 // nodes)
     agrees(job.out(0), "1e-10")
+
+
+AFTER = """
+import sys, time
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+MPI.COMM_WORLD.Barrier()
+MPI.Finalize()
+time.sleep(rank)
+print(f"rank {rank} saved", flush=True)
+"""
+
+
+def test_ranks_may_work_on_when_the_first_has_ended(cluster: Make, path: str) -> None:
+    job = cluster(1, slots=3)
+    start(job, path, python_of(path), "-c", AFTER)
+    assert job.ends(60) == {0: 0}, job.both()
+    assert job.out(0).splitlines() == [f"rank {rank} saved" for rank in range(3)]
+
+
+TOLD = """
+import os, signal, time
+from mpi4py import MPI
+def told(number, frame):
+    time.sleep(0.5 * rank)
+    print(f"rank {rank} told", flush=True)
+    os._exit(0)
+rank = MPI.COMM_WORLD.rank
+signal.signal(signal.SIGTERM, told)
+MPI.COMM_WORLD.Barrier()
+print(f"rank {rank} is up", flush=True)
+while rank or not FAILS:
+    time.sleep(0.05)
+time.sleep(0.5)
+os._exit(7)
+"""
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["a-rank-fails", "sigterm"])
+def test_ranks_that_leave_without_finalize_take_nobody_s_grace(cluster: Make, path: str, fails: bool) -> None:
+    job = cluster(1, slots=4)
+    start(job, path, python_of(path), "-c", TOLD.replace("FAILS", str(fails)))
+    until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
+    if not fails:
+        job.signal(0, signal.SIGTERM)
+    assert job.ends(60) == {0: 7 if fails else 143}, job.both()
+    told = sorted(re.findall(r"rank (\d) told", job.out(0)))
+    assert told == [str(rank) for rank in range(int(fails), 4)], job.both()
+    assert "BAD TERMINATION" not in job.both()
 
 
 @pytest.mark.parametrize("rank", [0, 3])

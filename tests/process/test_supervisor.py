@@ -265,6 +265,22 @@ def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, l
         assert process.wait(10) == 0
 
 
+@pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
+def test_one_that_was_told_to_end_stays_too_but_not_for_ever(tmp_path: Path, listener: Listener, let_go: bool) -> None:
+    """It ends with 0 and without MPI_Finalize, for which MPICH's daemon kills the others."""
+    grace = "60" if let_go else "0.7"
+    with linger(tmp_path, "trap 'exit 0' TERM; echo up; sleep 60 & wait", "--hold", "yes", grace=grace) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        until(lambda: listener.told[1:] == ["output 2 0", "end 2 0", "done 2 0"], "its end")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        if let_go:
+            process.send_signal(signal.SIGURG)
+        assert process.wait(10) == 0
+
+
 def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: Listener) -> None:
     with linger(tmp_path, "head -c 110000 /dev/zero; exit 7") as process:
         until(lambda: listener.told[1:] == ["output 2 0", "end 2 7"], "its end")

@@ -32,7 +32,7 @@ def test_the_line() -> None:
     (program,) = launch('command: [prog, ":", "a:b", "\\\\:"]').programs
     assert program.argv == (
         *("mpiexec.hydra", "-machinefile", "/run/x/hostfile", "-n", "4", "-localhost", "a"),
-        *("-disable-auto-cleanup", "-genvnone", *LAST, "prog", "\\:", "a:b", "\\\\:"),
+        *("-genvnone", *LAST, "prog", "\\:", "a:b", "\\\\:"),
     )
     told = {var.name: var.value for var in program.env}
     assert told["HYDRA_LAUNCHER"] == told["I_MPI_HYDRA_BOOTSTRAP"] == "rsh"
@@ -44,7 +44,7 @@ def test_options_of_the_user_s_own() -> None:
         'command: [prog]\nmpi: {np: 3, bind_args: "-bind-to core", extra_args: "-prepend-rank"}'
     ).programs
     assert program.argv[3:5] == ("-n", "3")
-    assert program.argv[9:12] == ("-bind-to", "core", "-prepend-rank")
+    assert program.argv[8:11] == ("-bind-to", "core", "-prepend-rank")
 
 
 def test_one_node_needs_no_agent() -> None:
