@@ -115,7 +115,7 @@ class Example:
 
 JAX, ACCELERATE = "entrypoint-jax:dev", "entrypoint-accelerate:dev"
 DEEPSPEED, LIGHTNING = "entrypoint-deepspeed:dev", "entrypoint-lightning:dev"
-RAY, MPICH = "entrypoint-ray:dev", "entrypoint-hydra:dev"
+RAY, MPICH = "entrypoint-ray:dev", "entrypoint-hydra:trixie"
 _ALL = "trains variables fails stops"
 EXAMPLES = {
     "jax": Example("JAX", "jax", "jax/job.yaml", JAX, "jax", ("python", "train.py"), ways=_ALL),
