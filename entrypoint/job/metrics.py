@@ -51,7 +51,8 @@ def _samples(shown: Mapping[str, Any], nodes: int, lost_lines: int) -> Iterator[
     for phase in PHASES:
         yield "entrypoint_phase", {**me, "phase": phase}, phase == shown["phase"]
     for each in shown["nodes"]:
-        it = {"node": each["node"]}
+        # Several nodes tell of one, and a collector that reads the files of all takes no sample twice.
+        it = {"node": each["node"], "seen_from": shown["node"]}
         yield "entrypoint_node_up", it, each["phase"] not in DOWN
         yield "entrypoint_phase_seconds", it, each["since_seconds"]
         if each["heartbeat_seconds"] is not None:

@@ -522,7 +522,7 @@ def test_a_port_and_a_file(bench: Bench) -> None:
     until(lambda: 'entrypoint_phase{job="demo",node="worker-0",phase="running"} 1' in fetched(port), "the phase")
     text = fetched(port)
     assert text.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
-    assert 'entrypoint_ranks{job="demo",node="worker-0",state="running"} 2' in text
+    assert 'entrypoint_ranks{job="demo",node="worker-0",seen_from="worker-0",state="running"} 2' in text
     assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are for the run directory's owner"
     written = bench.folder / "worker-0.prom"
     until(lambda: 'phase="running"} 1' in written.read_text(), "the file")

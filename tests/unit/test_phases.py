@@ -259,6 +259,21 @@ def test_every_metric_has_help_a_type_and_a_line_in_the_documents() -> None:
     assert re.findall(r"^\| `([a-z ]+)` \| \w.*\w \|$", page, re.M) == list(PHASES)
 
 
+def test_no_two_nodes_have_a_sample_in_common() -> None:
+    """As node_exporter asks of the files in its folder."""
+
+    def told(me: int, *without: str) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        found = read(metrics.text(Seen(me).shown(), 2, 0))
+        return {
+            (name, frozenset((label, value) for label, value in labels.items() if label not in without))
+            for name, samples in found.items()
+            for labels, _ in samples
+        }
+
+    assert not told(0) & told(1)
+    assert told(0, "seen_from") & told(1, "seen_from"), "the control: they tell of each other"
+
+
 def test_odd_words_break_no_line() -> None:
     seen = Seen(0)
     shown = seen.shown() | {"job": 'a"b\\c\nd', "launcher": "\u00e9"}
