@@ -209,6 +209,7 @@ class NodeReport:
     interface: Interface | None = None  # that the roll call came over
     interfaces: tuple[str, ...] = ()  # the names of all
     attempt: int = 1  # the one that it is at, as far as it knows
+    round_trip: float = 0.0  # seconds of a packet from the leader and back; 0 where that is not known
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from entrypoint.check.observed import Observation
 from entrypoint.model import NodeReport, Plan
 
 _CLOCKS = 10.0  # seconds: a busy node's answer to the roll call may be some seconds late
+_ROUND_TRIP = 0.01  # seconds: between two sites of one region it is 1 to 3 ms
 _SAME_IMAGE = "start all nodes from one image, by its digest"
 
 Get = Callable[[Observation], str]
@@ -68,7 +69,7 @@ _SAME: tuple[tuple[str, str, Get, Level, str], ...] = (
 
 def differences(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport], plan: Plan) -> list[Finding]:
     """The findings on nodes that are not like most. `observed` and `reports`: by the node's rank."""
-    found = list(_clocks(reports, plan))
+    found = [*_clocks(reports, plan), *_late(reports, plan)]
     for id, what, get, level, fix in _SAME:
         if id == "mpirun" and plan.launcher != "mpirun":
             level = "warning"
@@ -107,6 +108,21 @@ def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
             words = f"{abs(off):.0f}s {'ahead of' if off > 0 else 'behind'} the others"
             fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
             yield Finding("warning", "clock", "clock", words, f"within {_CLOCKS:.0f}s", fix, (_label(plan, rank),))
+
+
+def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
+    """Nodes whose packets take long to worker-0 and back: worker-0 itself, where those of several others all do."""
+    trips = {rank: each.round_trip for rank, each in sorted(reports.items()) if each.round_trip > 0}
+    late = {rank: trip for rank, trip in trips.items() if trip > _ROUND_TRIP}
+    leader, many = plan.topology.leader.rank, len(trips) > 1
+    if many and len(late) == len(trips):
+        late = {leader: median(trips.values())}
+    needed = f"within {_ROUND_TRIP * 1000:.0f} ms"
+    fix = "`entrypoint netcheck` measures all pairs: look for a machine in another zone, or a bad link"
+    for rank, trip in late.items():
+        words = f"{trip * 1000:.0f} ms {'to worker-0' if rank != leader else 'to the others'} and back"
+        there = (rank,) if many else (leader, rank)  # of two nodes nobody can tell which
+        yield Finding("warning", "latency", "round trip", words, needed, fix, tuple(_label(plan, it) for it in there))
 
 
 def _settings(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -110,8 +110,13 @@ class Pods:
         found = [ipaddress.ip_network(each["Subnet"]) for each in said]
         return next(str(each) for each in found if (each.version == 6) == self._ipv6)
 
-    def start(self, image: str, *command: str, **env: str) -> dict[str, str]:
-        """The containers of a job on all nodes: host -> id. Those of the job before it are removed."""
+    def start(
+        self, image: str, *command: str, own: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {}, **env: str
+    ) -> dict[str, str]:
+        """The containers of a job on all nodes: host -> id. Those of the job before it are removed.
+
+        `own`: of some hosts, docker's options and the command.
+        """
         if reason := missing(image):
             pytest.skip(reason)
         self._end_job()
@@ -128,7 +133,10 @@ class Pods:
 
         def run(host: str) -> str:
             holder = f"container:{self._holders[host]}"
-            return docker("run", "-d", "--no-healthcheck", "--network", holder, *variables, image, *command).strip()
+            options, words = own.get(host, ((), command))
+            return docker(
+                "run", "-d", "--no-healthcheck", "--network", holder, *variables, *options, image, *words
+            ).strip()
 
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             started = dict(zip(self.nodes, pool.map(run, self.nodes), strict=True))

@@ -247,6 +247,19 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     assert dead[0].fileno() == -1, "left open"
 
 
+def test_an_answer_says_how_fast_packets_are(states: list[str]) -> None:
+    with contextlib.closing(Peer("")) as peer:
+        assert 0 < call(peer, states).round_trip < 0.01  # a busy machine, too: the kernel answers by itself
+
+
+def test_a_connection_whose_packets_nobody_times() -> None:
+    here, there = socket.socketpair()
+    assert rollcall.round_trip(here) == 0.0
+    here.close()
+    assert rollcall.round_trip(here) == 0.0
+    there.close()
+
+
 @pytest.mark.parametrize("name", ["b", "a,b", "hash"])
 def test_a_host_key_is_known_by_its_name(name: str, states: list[str], brief: None) -> None:
     other = new_key()

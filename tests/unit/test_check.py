@@ -304,6 +304,26 @@ def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
     assert [f"{each.nodes[0]}: {each.seen}" for each in found] == named
 
 
+@pytest.mark.parametrize(
+    ("trips", "named"),
+    [
+        ((0.0, 0.0099, 0.0001), []),
+        ((0.0, 0.0001, 0.2004), ["worker-2: 200 ms to worker-0 and back"]),
+        (
+            (0.0, 0.0, 0.05),
+            ["worker-0 worker-2: 50 ms to worker-0 and back"],
+        ),  # of one nothing is known
+        ((0.0, 0.2, 0.21), ["worker-0: 205 ms to the others and back"]),
+        ((0.0, 0.0, 0.0), []),
+    ],
+    ids=["well", "one", "one of two", "the leader's own", "not known"],
+)
+def test_round_trips(trips: tuple[float, ...], named: list[str]) -> None:
+    given = {rank: NodeReport(rank, 2, "0", round_trip=trip) for rank, trip in enumerate(trips)}
+    found = nodes.differences({}, given, PLAN)
+    assert [f"{' '.join(each.nodes)}: {each.seen}" for each in found] == named
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # What travels, and what is printed
 
