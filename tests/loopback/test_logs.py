@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -23,10 +22,15 @@ FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
 # MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow once at work.
 MOST, GROWTH = 100.0, 8.0
-SIZES = [
-    pytest.param(8_000_000, id="8 MB"),
-    pytest.param(1_000_000_000, id="1 GB", marks=[pytest.mark.see, pytest.mark.slow, pytest.mark.timeout(900)]),
-]
+Note = Callable[[str, object], None]
+
+
+def sizes(what: str) -> pytest.MarkDecorator:
+    whole = [pytest.mark.see("logs", f"1 GB, {what}"), pytest.mark.slow, pytest.mark.timeout(900)]
+    small, large = pytest.param(8_000_000, id="8 MB"), pytest.param(1_000_000_000, id="1 GB", marks=whole)
+    return pytest.mark.parametrize("size", [small, large])
+
+
 WAYS = {
     "mpirun, 2 nodes, prefix": ("mpirun", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
     "mpirun, 2 nodes, JSON": ("mpirun", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
@@ -46,8 +50,9 @@ def found(check: subprocess.Popen[bytes]) -> dict[str, Any]:
     return answer
 
 
-def rate(answer: dict[str, Any]) -> str:
-    return f"{answer['bytes'] / max(answer['seconds'], 1e-3) / 1e6:.0f} MB/s"
+def words_of(answer: dict[str, Any]) -> str:
+    rate = answer["bytes"] / max(answer["seconds"], 1e-3) / 1e6
+    return f"{rate:4.0f} MB/s, {answer['broken']:,} of {answer['lines']:,} lines broken"
 
 
 class Memory:
@@ -79,10 +84,10 @@ class Memory:
         return max(map(max, self.seen.values()), default=0.0), max(grown, default=0.0)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@sizes("four ranks: {way}")
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_and_no_line_is_broken(
-    way: str, size: int, cluster: Callable[..., Cluster], capsys: pytest.CaptureFixture[str]
+    way: str, size: int, cluster: Callable[..., Cluster], record_property: Note
 ) -> None:
     launcher, nodes, extra = WAYS[way]
     job = cluster(nodes=nodes, slots=RANKS // nodes)
@@ -104,9 +109,7 @@ def test_nothing_is_lost_and_no_line_is_broken(
     memory = Memory(lambda: [each.pid for each in job.processes.values()])
     answer = found(check)
     statuses, (most, grown) = job.ends(60), memory.most()
-    with capsys.disabled():
-        where = f"{os.cpu_count()} cores of {platform.machine()}, Linux {platform.release()}"
-        print(f"\n{way}: {answer} | {rate(answer)} | at most {most:.0f} MB, grown {grown:.1f} | {where}")
+    record_property("seen", f"{words_of(answer)}; memory at most {most:.0f} MB, grown {grown:.1f}")
     assert set(statuses.values()) == {0}, job.err(0) if nodes == 1 else job.both()
     assert (answer["broken"], answer["ranks"], answer["ended"]) == (0, RANKS, RANKS), answer
     assert answer["bytes"] >= size
@@ -114,29 +117,23 @@ def test_nothing_is_lost_and_no_line_is_broken(
     assert grown < GROWTH, memory.seen
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(size: int, capsys: pytest.CaptureFixture[str]) -> None:
+@sizes("{way}")
+@pytest.mark.parametrize("way", ["a plain pipe, one writer", "bare mpirun, four ranks"])
+def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(way: str, size: int, record_property: Note) -> None:
     """The control: without us nothing is lost either, but mpirun breaks lines. And what a rate is worth."""
-    env = clean_environment()
+    ranks = RANKS if "mpirun" in way else 1
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
     check = checker()
-    writer = subprocess.Popen([sys.executable, FLOOD, "write", str(size)], env=env, stdout=check.stdin)
+    argv = [*words, sys.executable, FLOOD, "write", str(size // ranks)]
+    writer = subprocess.Popen(argv, env=clean_environment(), stdout=check.stdin)
     assert check.stdin is not None
     check.stdin.close()
     check.stdin = None
-    pipe = found(check)
+    answer = found(check)
+    record_property("seen", words_of(answer))
     assert writer.wait(10) == 0
-    assert (pipe["broken"], pipe["ranks"]) == (0, 1)
-    check = checker()
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
-    bare = subprocess.Popen([*words, sys.executable, FLOOD, "write", str(size // RANKS)], env=env, stdout=check.stdin)
-    assert check.stdin is not None
-    check.stdin.close()
-    check.stdin = None
-    mpirun = found(check)
-    assert bare.wait(10) == 0
-    with capsys.disabled():
-        print(f"\na plain pipe: {pipe} | {rate(pipe)}\nbare mpirun: {mpirun} | {rate(mpirun)}")
-    assert mpirun["broken"] > 0
+    assert answer["ranks"] == ranks
+    assert (answer["broken"] > 0) == (ranks > 1)
 
 
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])

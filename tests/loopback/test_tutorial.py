@@ -14,7 +14,7 @@ PAGE = TREE / "docs/tutorial/first-job.md"
 INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
 
 
-@pytest.mark.see
+@pytest.mark.see("words", "the tutorial is true, line for line")
 def test_it_says_what_happens(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin/entrypoint"

@@ -55,28 +55,29 @@ def of_netcheck(seen: Any) -> list[Row]:
     return sorted((" ".join(each["nodes"]), each["causes"][0], each["text"]) for each in seen["findings"])
 
 
-def show(given: str, check: list[Row], netcheck: list[Row]) -> None:
+def table(given: str, check: list[Row], netcheck: list[Row]) -> str:
     rows = [("asked", "node", "cause", "seen")]
     for asked, found in (("check --all", check), ("netcheck", netcheck)):
-        rows += [(asked, *row) for row in found] or [(asked, "none", "", "")]
-    print(f"4 containers, {given}")
-    for row in rows:
-        print("  {:11}  {:8}  {:13}  {}".format(*row).rstrip())
+        rows += [(asked, *row) for row in found] or [(asked, "nobody", "", "")]
+    return "\n".join([given, *("  {:11}  {:8}  {:13}  {}".format(*row).rstrip() for row in rows)])
 
 
-def test_exactly_the_odd_nodes_are_named_with_their_causes(lay_out: Callable[..., Pods]) -> None:
+@pytest.mark.see("odd nodes", "4 containers, each with another fault or none: who is named")
+def test_exactly_the_odd_nodes_are_named_with_their_causes(
+    lay_out: Callable[..., Pods], record_property: Callable[[str, object], None]
+) -> None:
     pods = lay_out(*NODES)
-    made = "tc netem" if netdelay.has_netem() else "a process between two tap devices"
-
+    how = "tc netem" if netdelay.has_netem() else "a process between two tap devices: this kernel has no netem"
     well = of_check(look(pods, CHECK, odd=False)), of_netcheck(look(pods, NETCHECK, odd=False))
-    show("none with a fault", *well)
     assert well == ([], [])
 
     pods.delay("worker-2", 0.2)
     checked, measured = look(pods, CHECK, odd=True), look(pods, NETCHECK, odd=True)
     check, netcheck = of_check(checked), of_netcheck(measured)
-    given = "worker-1 with 1 MB of /dev/shm, worker-2 200 ms late, worker-3 with its clock 10 minutes off"
-    show(f"{given}\n  (the delay is made by {made})", check, netcheck)
+    given = "worker-1: 1 MB of /dev/shm; worker-2: its packets 200 ms late; worker-3: its clock 10 minutes off"
+    shown = [f"(late by {how})", table(given, check, netcheck), table("the same four, none with a fault", *well)]
+    record_property("seen", f"check: {', '.join(row[0] for row in check)}; netcheck: {netcheck[0][0]}; control: nobody")
+    record_property("shown", "\n".join(shown))
     expected = [
         ("worker-1", "shared-memory", r"1 MiB free of 1 MiB in /dev/shm"),
         ("worker-2", "latency", r"2\d\d ms to worker-0 and back"),

@@ -1,5 +1,5 @@
 """`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines, launchers, faults, image,
-network, platforms, security or slurm.
+network, platforms, security, see or slurm.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
 before this one are in the table too.
@@ -34,6 +34,7 @@ class Line:
     seconds: list[str] = field(default_factory=list)  # as the tests measured them, one for each round
     containers: str = ""
     seen: str = ""
+    shown: str = ""  # what stands below the table
 
     @property
     def tried(self) -> bool:
@@ -60,6 +61,7 @@ class Line:
             self.call += report.duration
             self.containers = str(noted.get("containers", self.containers))
             self.seen = str(noted.get("seen", self.seen))
+            self.shown = str(noted.get("shown", self.shown))
             if "seconds" in noted:
                 self.seconds.append(f"{max(0.0, float(str(noted['seconds']))):.2f}")
 
@@ -147,14 +149,12 @@ def _platform_cells(line: Line) -> tuple[str, ...]:
     return *line.says, line.result
 
 
-def _deployed(item: pytest.Item) -> Found:
-    """Tests that say the same are one line."""
-    mark = item.get_closest_marker("deployed")
-    if mark is None:
+def _marked(name: str, item: pytest.Item) -> Found:
+    """Tests whose marks say the same are one line; one whose mark says nothing has none."""
+    mark = item.get_closest_marker(name)
+    if mark is None or not mark.args:
         return None
-    params = getattr(item, "callspec", None)
-    given = params.params if params else {}
-    says = tuple(str(word).format(**given) for word in mark.args)
+    says = tuple(str(word).format(**_given(item)) for word in mark.args)
     return " ".join(says), says
 
 
@@ -190,6 +190,15 @@ def _point_cells(line: Line) -> tuple[str, ...]:
     return line.says[0] + cases, *line.says[1:], f"{line.whole:.1f} s", line.result
 
 
+_SHOWN = ("pages", "odd nodes", "timeline", "logs", "words")
+
+
+def _see_cells(line: Line) -> tuple[str, ...]:
+    where, what = line.says
+    cases = f" ({line.runs} cases)" if line.runs > 1 else ""
+    return where, what + cases, line.seen, f"{line.call:.1f}", line.result
+
+
 def _engines(table: str, given: str) -> Table:
     return Table(
         table,
@@ -204,7 +213,7 @@ def _engines(table: str, given: str) -> Table:
 TABLES = {
     "deploy": Table(
         "deploy",
-        _deployed,
+        functools.partial(_marked, "deployed"),
         _deployed_cells,
         ("target", "kind or case", "checked against", "result"),
         order=lambda line: line.says,
@@ -250,6 +259,14 @@ TABLES = {
         foot="{good} of {all} cases hold, of {rows} platforms",
     ),
     "security": Table("security: point, seconds, result", functools.partial(_point, "security", False), _point_cells),
+    "see": Table(
+        "what people look at",
+        functools.partial(_marked, "see"),
+        _see_cells,
+        ("where", "what", "seen", "seconds", "result"),
+        order=lambda line: (_SHOWN.index(line.says[0]), line.says),
+        foot="{good} of {all} lines hold",
+    ),
     "slurm": Table(
         "slurm",
         _slurm,
@@ -306,6 +323,9 @@ class Tally:
         if self.every and self.table.foot:
             good, first = sum(line.result == "ok" for line in lines), {line.says[0] for line in lines}
             terminalreporter.write_line(self.table.foot.format(good=good, all=len(lines), rows=len(first)))
+        for line in lines:
+            if line.shown:
+                terminalreporter.write_line(f"\n{': '.join(line.says)}\n\n{line.shown}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

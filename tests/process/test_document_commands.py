@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -118,6 +118,7 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
 BLOCKS = [block for page in PAGES for block in blocks(page) if not block[0].startswith(TUTORIAL)]
 
 
+@pytest.mark.see("words", "every block of shell in README and docs runs")
 @pytest.mark.parametrize(("place", "text"), BLOCKS, ids=[place for place, _ in BLOCKS])
 def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     status, words, called = run(tmp_path, place.partition(":")[0], text)
@@ -182,8 +183,10 @@ def unknown(words: Sequence[str]) -> list[str]:
     return [flag for flag in flags if flag not in known]
 
 
-def test_a_command_in_a_sentence_is_one() -> None:
+@pytest.mark.see("words", "every command in a sentence of theirs is one")
+def test_a_command_in_a_sentence_is_one(record_property: Callable[[str, object], None]) -> None:
     found = list(spoken())
+    record_property("seen", f"{len(found)} commands")
     assert len(found) > 50
     assert [(page, words) for page, words in found if unknown(words)] == []
     # Control

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.see, pytest.mark.slow, pytest.mark.skipif(bool(missing
 
 # Of every element with text of its own: the contrast with what is behind it (WCAG 2.2, 1.4.3) and its size. And what
 # of the page cannot be seen without moving it sideways.
+Note = Callable[[str, object], None]
 LOOK = """() => {
   const channel = part => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   const numbers = colour => (colour.match(/[\\d.]+/g) || []).map(Number);
@@ -80,28 +81,38 @@ class Tab:
         return seen["unreadable"], seen["wide"]
 
 
+@pytest.mark.see("pages", "{page.name}: a bar for each node, no console error, no network request")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_has_its_bars_and_needs_nothing(page: Page, chromium: Any, tmp_path: Path) -> None:
+def test_a_page_has_its_bars_and_needs_nothing(
+    page: Page, chromium: Any, tmp_path: Path, record_property: Note
+) -> None:
     file = tmp_path / "page.html"
     file.write_text(page.html())
     shown = Tab(chromium, file)
-    assert shown.count(page.bars) == page.count
+    bars = shown.count(page.bars)
+    record_property("seen", f"{bars} bars, {len(shown.wrong)} errors, {len(shown.asked) - 1} requests")
+    assert bars == page.count
     assert (shown.asked, shown.wrong) == ([file.as_uri()], [])
 
 
+@pytest.mark.see("pages", "{page.name}: can be read in light and dark, 1000 and 400 px wide")
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_can_be_read(page: Page, scheme: str, width: int, chromium: Any, tmp_path: Path) -> None:
+def test_a_page_can_be_read(
+    page: Page, scheme: str, width: int, chromium: Any, tmp_path: Path, record_property: Note
+) -> None:
     file = tmp_path / "page.html"
     file.write_text(page.html())
     unreadable, wide = Tab(chromium, file, scheme, width).look()
+    record_property("seen", f"{len(unreadable)} words too pale or small, {max(wide, 0)} px too wide")
     assert (unreadable, max(wide, 0)) == ([], 0)
     if scheme == "dark":
         colour = Tab(chromium, file, scheme).tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
 
 
-def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path) -> None:
+@pytest.mark.see("pages", "a page with all of these mistakes")
+def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path, record_property: Note) -> None:
     """The control: a page that asks for another file, has an error, is too wide, too pale and too small."""
     file = tmp_path / "page.html"
     file.write_text(
@@ -115,5 +126,6 @@ def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path) -> Non
     assert any("nowhere" in words for words in shown.wrong)
     unreadable, wide = shown.look()
     assert [words.partition(":")[0] for words in unreadable] == ["pale", "small", "dark"]
+    record_property("seen", f"{len(unreadable)} words too pale or small, {wide} px too wide, {len(shown.wrong)} errors")
     assert wide > 100
     assert shown.count(".bar") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,7 @@ def begins(words: ast.AST, call: ast.AST, inside: dict[ast.AST, ast.AST]) -> lis
     return [each for value in found for each in begins(value, call, inside)]
 
 
+@pytest.mark.see("words", "every message that ends a job or warns has an id")
 def test_every_message_that_ends_a_job_has_an_id() -> None:
     assert [line for name, source in sources() if name.endswith(".py") for line in without_id(name, source)] == []
     # Control: one without, one with the wrong status, one whose words are made on another line.
@@ -133,8 +134,10 @@ def test_every_message_that_ends_a_job_has_an_id() -> None:
     assert without_id("x.py", 'say(f"warning: {words}", f"warning: few {what}")') == ["x.py:1: f'warning: few {what}'"]
 
 
-def test_every_id_has_an_entry_and_every_entry_a_place() -> None:
+@pytest.mark.see("words", "every id has an entry, and every entry a message")
+def test_every_id_has_an_entry_and_every_entry_a_place(record_property: Callable[[str, object], None]) -> None:
     found = {id for name, source in sources() for id in given(name, source)}
+    record_property("seen", f"{len(found)} ids, {len(explain.messages())} entries")
     assert found - set(explain.messages()) == set()
     assert set(explain.messages()) - found == set()
     # Control: what is only mentioned is no place.

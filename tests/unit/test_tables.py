@@ -83,3 +83,10 @@ def test_every_row_of_the_table_of_faults_has_a_test() -> None:
     texts = [path.read_text() for path in sorted((TREE / "tests").glob("*/test_*.py"))]
     found = {int(row) for text in texts for row in re.findall(r'pytest\.mark\.fault\("(\d+)"', text)}
     assert found == set(range(1, 18))
+
+
+def test_what_a_test_shows_stands_below_the_table() -> None:
+    assert a_run(True, None, phase("passed", seconds=1, shown="node-2 was last"))[1][2:] == [
+        "\n1: kill: any: 5 s\n\nnode-2 was last"
+    ]
+    assert a_run(True, None, phase("passed", seconds=1))[1][2:] == []  # the control
