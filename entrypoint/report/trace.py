@@ -3,6 +3,7 @@ thread for itself and for each of its peers and ranks. Source: "Trace Event Form
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from entrypoint.report.merge import Timeline
@@ -13,21 +14,24 @@ def trace(timeline: Timeline) -> str:
     import json
 
     events: list[dict[str, Any]] = []
+    # As on Linux: no number is 0 (Perfetto takes that for the idle process), no thread has another's, and a process has
+    # its first thread's.
+    numbers = count(1)
     for bar in timeline.bars:
-        threads = {"": 0}
+        process = next(numbers)
+        threads = {"": process}
         about = f"{bar.host} ({bar.note})" if bar.note else bar.host
-        events.append(_name("process_name", bar.rank, 0, about))
-        events.append(
-            {"name": "process_sort_index", "ph": "M", "pid": bar.rank, "tid": 0, "args": {"sort_index": bar.rank}}
-        )
+        events.append(_named("process_name", process, process, name=about))
+        events.append(_named("process_sort_index", process, process, sort_index=bar.rank))
         for each in (*bar.phases, *bar.spans):
-            thread = threads.setdefault(each.about, len(threads))
+            if each.about not in threads:
+                threads[each.about] = next(numbers)
             start, end = round(each.start * 1e6), round(each.end * 1e6)
             event = {"name": each.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
-            events.append({**event, "pid": bar.rank, "tid": thread})
-        events += [_name("thread_name", bar.rank, number, what or "node") for what, number in threads.items()]
+            events.append({**event, "pid": process, "tid": threads[each.about]})
+        events += [_named("thread_name", process, number, name=what or "node") for what, number in threads.items()]
     return json.dumps({"displayTimeUnit": "ms", "otherData": {"job": timeline.job}, "traceEvents": events}) + "\n"
 
 
-def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+def _named(kind: str, process: int, thread: int, **args: str | int) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}

@@ -118,19 +118,38 @@ def test_a_node_s_own_file_says_that_it_is(change: dict[str, Any], note: str) ->
 
 def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> None:
     made = json.loads(trace(timeline()))
-    names = {each["pid"]: each["args"]["name"] for each in made["traceEvents"] if each["name"] == "process_name"}
-    assert names == {rank: f"worker-{rank}" for rank in range(4)}
+    names = {each["args"]["name"]: each["pid"] for each in made["traceEvents"] if each["name"] == "process_name"}
+    assert list(names) == [f"worker-{rank}" for rank in range(4)]
+    first = names["worker-0"]
     events = [each for each in made["traceEvents"] if each["ph"] == "X"]
-    assert all(isinstance(each["ts"], int) and each["ts"] >= 0 and each["dur"] >= 0 for each in events)
-    (run,) = (each for each in events if (each["name"], each["pid"], each["tid"]) == ("run", 0, 0))
+    (run,) = (each for each in events if (each["name"], each["pid"], each["tid"]) == ("run", first, first))
     assert run["dur"] == 40_000_000
     threads = {
         (each["pid"], each["tid"]): each["args"]["name"]
         for each in made["traceEvents"]
         if each["name"] == "thread_name"
     }
-    assert threads[0, 0] == "node"
+    assert threads[first, first] == "node"
     assert "rank 3" in threads.values()
+
+
+def test_the_trace_is_what_perfetto_asks_for() -> None:
+    """Whole numbers, no process or thread 0, no time before 0, no thread of two processes, nothing that overlaps."""
+    made = json.loads(trace(timeline()))
+    threads: dict[int, set[int]] = {}
+    ends: dict[int, int] = {}
+    for each in sorted(made["traceEvents"], key=lambda each: each.get("ts", 0)):
+        assert each["ph"] in ("X", "M")
+        assert all(type(each[name]) is int and each[name] > 0 for name in ("pid", "tid"))
+        threads.setdefault(each["tid"], set()).add(each["pid"])
+        if each["ph"] == "X":
+            assert all(type(each[name]) is int and each[name] >= 0 for name in ("ts", "dur"))
+            assert each["ts"] >= ends.get(each["tid"], 0)
+            ends[each["tid"]] = each["ts"] + each["dur"]
+        else:
+            assert "ts" not in each
+            assert each["args"]
+    assert all(len(processes) == 1 for processes in threads.values())
 
 
 def test_the_page_quotes_what_it_is_given() -> None:
