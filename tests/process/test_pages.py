@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages import LOOKS, PAGES, Page, browser, missing
+from tests.pages import LOOKS, PAGES, PICTURES, Page, browser, digests, missing
 
 pytestmark = [pytest.mark.see, pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -109,6 +109,11 @@ def test_a_page_can_be_read(
     if scheme == "dark":
         colour = Tab(chromium, file, scheme).tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
+
+
+@pytest.mark.see("pages", "the pictures in docs are those of the pages")
+def test_the_pictures_are_those_of_the_pages() -> None:
+    assert (PICTURES / "pages.sha256").read_text() == digests(), "run `make screenshots` and look at them"
 
 
 @pytest.mark.see("pages", "a page with all of these mistakes")
