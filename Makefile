@@ -41,7 +41,7 @@ test-launchers:  ## every launcher of tests/rows.py in real containers: trains, 
 	@scripts/test-launchers
 
 .PHONY: test-see
-test-see:  ## what people look at, and what it shows: pages in a real browser, who was last, tables, status (marker `see`)
+test-see:  ## what people look at: pages in a real browser, odd nodes named, a late worker's timeline, 1 GB of log (ten minutes)
 	@scripts/test-see
 
 .PHONY: screenshots

@@ -121,7 +121,7 @@ def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> 
     assert job.out.split() == ["127.0.0.3", "STREAM", "worker-1"] * 2
 
 
-@pytest.mark.slow  # make test-see
+@pytest.mark.slow
 @pytest.mark.engine
 def test_torchrun_where_names_resolve_late(local: Callable[..., Local], torch_python: str) -> None:
     """The real one: it has its own way to ask for addresses."""

@@ -172,7 +172,8 @@ def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> No
     begun = time.monotonic()
     whole = node.found("--limit", "1")
     assert time.monotonic() - begun < 15
-    assert next(each for each in whole["findings"] if each["id"] == "unseen")["what"] == "nvidia-smi"
+    # On a busy machine Python's libraries may take longer than this second, too.
+    assert "nvidia-smi" in [each["what"] for each in whole["findings"] if each["id"] == "unseen"]
     group = int((node.folder / "pid").read_text())
     until(lambda: not is_there(group), 5, "it is killed, with what it has started")
 
