@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from entrypoint.check import cards
@@ -28,6 +29,7 @@ def judge(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
         _refused,
         _unseen,
         _programs,
+        _mpich,
         cards.judge,
         _shared_memory,
         _limits,
@@ -87,6 +89,17 @@ def _programs(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             parts = [each for each in seen.libraries if each.name.startswith(f"{name} ") and "problem" not in each.name]
             more = ", ".join(f"{each.name.removeprefix(f'{name} ')} {each.value}" for each in parts)
             yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
+
+
+def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    """MPICH before 4.2 on UCX: ranks in MPI_Finalize wait for PMI and answer no other any more.
+
+    Source: pmodels/mpich pull request 6596.
+    """
+    found = seen.program("mpiexec.hydra")
+    if found and len(plan.topology.nodes) > 1 and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", found.version):
+        words = "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install mpich`"
+        yield Finding("warning", "mpich", "MPICH", found.version, "4.2 or later", words)
 
 
 def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ _SAME: tuple[tuple[str, str, Get, Level, str], ...] = (
     ("image", "image", lambda seen: f"{seen.system} {seen.packages}".strip(), "warning", _SAME_IMAGE),
     ("architecture", "architecture", lambda seen: seen.machine, "warning", "take machines of one architecture"),
     ("mpirun", "mpirun", _program("mpirun"), "error", _SAME_IMAGE),
+    ("mpiexec.hydra", "mpiexec.hydra", _program("mpiexec.hydra"), "error", _SAME_IMAGE),
     ("python", "Python", _program("python"), "warning", _SAME_IMAGE),
     ("torch", "torch", _library("torch"), "warning", _SAME_IMAGE),
     ("torch-cuda", "torch's CUDA", _library("torch cuda"), "warning", _SAME_IMAGE),

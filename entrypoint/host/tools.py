@@ -1,4 +1,4 @@
-"""Programs that `check` asks, each with a time limit: the image's Python, nvidia-smi or npu-smi, sshd, mpirun."""
+"""Programs that `check` asks, each with a time limit: the image's Python, nvidia-smi or npu-smi, sshd, the MPI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoint.check import smi
@@ -63,7 +63,7 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
 
 
 def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
-    """sshd and ssh with their versions, and mpirun, which was asked at the start."""
+    """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at the start."""
     found = []
     for name in ("sshd", "ssh"):
         if path := facts.programs.get(name):
@@ -75,16 +75,38 @@ def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
             found.append(Program("mpirun", path, f"Open MPI {facts.mpi}"))
         else:
             found.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
+    if plan.launcher.startswith("hydra") and (path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))):
+        if tool := which("mpichversion", os.path.dirname(path)):
+            found.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))
+        else:  # Intel's
+            found.append(_version("mpiexec.hydra", path, (path, "--version"), facts.env, limit))
     return {"programs": tuple(found)}
 
 
-def _version(name: str, path: str, argv: Sequence[str], env: Mapping[str, str], limit: float) -> Program:
+def _first(text: str) -> str:
+    """The first line with a version."""
+    return next((line.strip() for line in text.splitlines() if _VERSION.search(line)), "")
+
+
+def _mpich(text: str) -> str:
+    """The version, and the device that it was built for: what its ranks speak to each other through."""
+    rows = dict(re.findall(r"(?m)^MPICH (Version|Device):\s*(\S.*?)\s*$", text))
+    return f"MPICH {rows.get('Version', 'of no version')}, {rows.get('Device', 'of no device')}"
+
+
+def _version(
+    name: str,
+    path: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    limit: float,
+    told: Callable[[str], str] = _first,
+) -> Program:
     try:
         text = ask(argv, env, limit)
     except NoAnswerError as error:
         return Program(name, path, problem=str(error))
-    first = next((line.strip() for line in text.splitlines() if _VERSION.search(line)), "")
-    return Program(name, path, first[:100])
+    return Program(name, path, told(text)[:100])
 
 
 def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:

@@ -117,6 +117,13 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         ),
         [("error", "refused", "/run is read-only")],
     ),
+    "MPICH of Debian 12": (
+        replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.0.2, ch4:ucx"),)),
+        [("warning", "mpich", "MPICH 4.0.2, ch4:ucx")],
+    ),
+    "MPICH of Debian 13": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.2.1, ch4:ucx"),)), []),
+    "MPICH without UCX": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.1.2, ch4:ofi"),)), []),
+    "Intel MPI": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),)), []),
     "no interface": (replace(GOOD, links=(), no_link=True), [("warning", "interfaces", "none but loopback")]),
     "an IB port that is down": (
         replace(GOOD, ports=(Port("mlx5_0", "1", "InfiniBand", "DOWN", "400 Gb/sec"),), rdma_files=1),
