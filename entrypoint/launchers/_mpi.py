@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint import supervised
+from entrypoint.errors import Problem
 from entrypoint.launchers._place import place
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.render import render
@@ -21,7 +22,7 @@ def launch(
     each: Mapping[str, str],
     number: str,
     *options: str,
-    tagged: bool = False,
+    tagged: str = "",
 ) -> Launch:
     """What every node has. `each` names the variables that tell a rank its numbers, and what the daemon calls them.
 
@@ -42,15 +43,27 @@ def launch(
 
 
 def _rank_script(
-    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str], tagged: bool
+    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str], tagged: str
 ) -> File:
     """What the daemon starts for each rank, on whichever node it runs."""
     words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
     words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
     words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
-    words += logs.options(spec.logs, topology, "{rank}", "mpirun" if tagged else "")
+    words += logs.options(spec.logs, topology, "{rank}", tagged)
     context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}
     return file("rank.sh", {**context, "number": number})
+
+
+def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:
+    """A problem for each option in the spec's own that the launcher settles; `settled` says what to set instead."""
+    problems = []
+    for path in ("mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args"):
+        for word in (spec.value(path) or "").split():
+            option = word.lstrip("-").partition("=")[0]
+            if word.startswith("-") and option in settled:
+                what, do = f"EP119 -{option} is set by launcher {launcher}", f"set {settled[option]}"
+                problems.append(Problem(spec.source(path).where, path, what, f"`{word[:60]}`", do))
+    return problems
 
 
 def agent(topology: Topology, after: str = "") -> File:

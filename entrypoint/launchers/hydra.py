@@ -34,6 +34,11 @@ _SETTLED = {
     **dict.fromkeys(("genvall", "genvnone"), "nothing: each rank has its own node's environment"),
     "localhost": "hosts",
 }
+# Those that take the place of the tags by which lines are put together again, or that write without doing so.
+_OUTPUT = {
+    **dict.fromkeys(("l", "prepend-rank", "prepend-pattern", "prepend-timestamp"), "logs.prefix, or logs.timestamps"),
+    **dict.fromkeys(("outfile", "outfile-pattern", "errfile", "errfile-pattern"), "logs.files"),
+}
 _OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
 
 
@@ -45,8 +50,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "hydra")
     _refuse(spec)
     many = len(topology.nodes) > 1
+    tagged = "mpirun" if spec.logs.lines else ""
     # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own")
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", tagged=tagged)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     own = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (EnvVar("FI_TCP_IFACE", own, "network.interface", default=True),) if own else ()
@@ -75,18 +81,15 @@ def _refuse(spec: JobSpec) -> None:
         if spec.value(path):
             where, do = spec.source(path).where, "remove it, or set launcher: mpirun"
             problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", do))
-    for path in ("mpi.bind_args", "mpi.extra_args"):
-        for word in (spec.value(path) or "").split():
-            option = word.lstrip("-").partition("=")[0]
-            if word.startswith("-") and option in _SETTLED:
-                what, do = f"EP119 -{option} is set by launcher hydra", f"set {_SETTLED[option]}"
-                problems.append(Problem(spec.source(path).where, path, what, f"`{word[:60]}`", do))
+    problems += _mpi.refused(spec, "hydra", {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})})
     if problems:
         raise SpecError(problems)
 
 
 def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
     """The words that start it."""
+    # It cuts what ranks print, and this begins each piece as Open MPI 4 does (unite.py): group, rank.
+    tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if spec.logs.lines else ()
     more = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
     # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
@@ -94,7 +97,7 @@ def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...
         *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.ranks(spec, members))),
         # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
-        *("-localhost", master(topology), "-genvnone", *more),
+        *("-localhost", master(topology), "-genvnone", *tags, *more),
         *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *words),
     )
 

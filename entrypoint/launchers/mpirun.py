@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from entrypoint import interfaces
-from entrypoint.errors import ConfigError
+from entrypoint.errors import ConfigError, SpecError
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._daemons import OPENMPI
@@ -19,6 +19,13 @@ from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
+_TAGS = {"": "", "mpirun": " --tag-output", "prterun": " --output tag:raw"}
+# Those that take the place of these, or that write without lines being put together again.
+_OUTPUT = {
+    **dict.fromkeys(("output", "tag-output", "xml"), "logs.prefix"),
+    "timestamp-output": "logs.timestamps",
+    "output-filename": "logs.files",
+}
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
@@ -34,9 +41,11 @@ _EACH_RANK = {
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted.
 
-    Raises ConfigError when the nodes have different majors of Open MPI.
+    Raises ConfigError when the nodes have different majors of Open MPI, SpecError for options that lines have settled.
     """
     refuse_launcher(spec, "mpirun")
+    if spec.logs.lines and (problems := _mpi.refused(spec, "mpirun", _OUTPUT)):
+        raise SpecError(problems)
     _check_majors(topology, members)
     many, mpi = len(topology.nodes) > 1, members.reports[topology.me].mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
@@ -44,7 +53,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
-    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _is_tagged(spec, members)
+    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, members)
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, tagged=tagged)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
@@ -69,10 +78,16 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
-def _is_tagged(spec: JobSpec, members: Members) -> bool:
-    """Whether mpirun says which rank each piece of output is of: Open MPI 4 cuts lines; 5 passes them on whole."""
+def _tags(spec: JobSpec, members: Members) -> str:
+    """How mpirun says which rank each piece of output is of, for it cuts lines. "" where nobody asked for lines.
+
+    Open MPI 5 would join pieces to lines itself, and mixes those of all ranks and streams (PMIx, pmix_iof_write_output:
+    `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw` leaves it out.
+    """
     major = members.reports[0].mpi.split(".")[0]
-    return spec.logs.lines and major.isdigit() and int(major) < 5
+    if not spec.logs.lines or not major.isdigit():
+        return ""
+    return "mpirun" if int(major) < 5 else "prterun"
 
 
 def _check_majors(topology: Topology, members: Members) -> None:
@@ -102,7 +117,7 @@ def _script(
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
         "grace": max(1, round(spec.timeouts.grace)),
-        "tags": " --tag-output" if _is_tagged(spec, members) else "",
+        "tags": _TAGS[_tags(spec, members)],
     }
     return _mpi.file("run_mpi.sh", context, mode)
 

@@ -92,7 +92,7 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
     if spec.logs.lines and launch.programs and (launch.tagged or len(launch.programs) > 1):
-        words = logs.options(replace(spec.logs, files="none"), topology, through="mpirun" if launch.tagged else "pipe")
+        words = logs.options(replace(spec.logs, files="none"), topology, through=launch.tagged or "pipe")
         launch = replace(launch, unite=(topology.python, "-I", "-S", supervised.UNITE, *words))
     return launch
 

@@ -27,7 +27,7 @@ class Copy:
         self._ended = True  # whether the last line in it has its end
 
     def write(self, data: bytes) -> None:
-        """Add it. Lines stay in one file, but for those that have no room in any."""
+        """Add it. Lines stay in one file, but for those that have no room in any, or that come in several pieces."""
         try:
             while self._most and self._size + len(data) > self._most and self._fd >= 0:
                 room = max(0, self._most - self._size)

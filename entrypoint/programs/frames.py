@@ -1,7 +1,7 @@
 """Lines of several ranks on their way through one pipe, in pieces that say whose they are, and whole again behind it.
 
-What a pipe takes at once is never mixed (PIPE_BUF); a longer line would be. Open MPI 4 cuts its ranks' output anywhere,
-and what comes first goes first; with --tag-output each piece begins with `[1,RANK]<stdout>:`.
+What a pipe takes at once is never mixed (PIPE_BUF); a longer line would be. Open MPI and Hydra cut their ranks' output
+anywhere, and what comes first goes first; each piece begins with a tag where they are asked, `[1,RANK]<stdout>:`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Marked:
 
 
 class ForMpirun:
-    """Lines for Open MPI 4, which cuts and tags them itself; the first one is marked."""
+    """Lines for an MPI, which cuts and tags them itself; the first one is marked."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines, self._begin = lines, MARK
@@ -184,9 +184,9 @@ class United:
 
 
 class FromMpirun:
-    """Takes what mpirun made of ForMpirun's lines. `tag` finds its tags; ranks without a supervisor mark nothing."""
+    """Takes what an MPI made of ForMpirun's lines. `tag` finds its tags; ranks without a supervisor mark nothing."""
 
-    _LONGEST_TAG, _OF_TAGS = 40, b"[],<>0123456789stdouterriag"  # bytes, but for the colon that ends one
+    _LONGEST_TAG, _OF_TAGS = 40, b"[],<>0123456789stdouterriag: "  # bytes
 
     def __init__(self, own: Lines, tag: Pattern[bytes]) -> None:
         self._senders, self._tag = Senders(own, bytearray()), tag

@@ -24,7 +24,7 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
     --through  how lines reach the one who prints them (frames.py). pipe: in pieces that others' do not mix with;
-               mpirun: as Open MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
+               mpirun, prterun: as an MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
 
 Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
 """
@@ -187,7 +187,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
     through = options.get("--through")
     if through == "pipe":
         return frames.Marked(lines, fd)
-    if through == "mpirun":
+    if through in ("mpirun", "prterun"):
         return frames.ForMpirun(lines)
     return frames.United(lines, tail) if through == "ranks" else frames.Plain(lines)
 

@@ -49,18 +49,20 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def tag() -> Pattern[bytes]:
-    """Finds what begins each piece of output by mpirun's --tag-output."""
-    import re  # where mpirun is not, nobody needs it
+def tag(through: str) -> Pattern[bytes] | None:
+    """Finds what begins each piece of output where an MPI tags it: as mpirun of Open MPI 4 does with --tag-output and
+    hydra.py asks Hydra to, or as prterun of 5 does with --output tag."""
+    if through not in ("mpirun", "prterun"):
+        return None
+    import re  # where no MPI is, nobody needs it
 
-    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:)")
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "prterun" else b""))
 
 
 def _whole(options: dict[str, str], stream: str) -> United | FromMpirun:
     own = Lines(shape(options, stream))
-    if options.get("--through") != "mpirun":
-        return United(own, bytearray())
-    return FromMpirun(own, tag())
+    tags = tag(options.get("--through", ""))
+    return FromMpirun(own, tags) if tags else United(own, bytearray())
 
 
 if __name__ == "__main__":

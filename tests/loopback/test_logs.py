@@ -34,6 +34,8 @@ def sizes(what: str) -> pytest.MarkDecorator:
 WAYS = {
     "mpirun, 2 nodes, prefix": ("mpirun", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
     "mpirun, 2 nodes, JSON": ("mpirun", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
+    "hydra of mpich, 2 nodes, prefix": ("hydra", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
+    "hydra of impi, 2 nodes, JSON": ("hydra", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
     "programs, 1 node, prefix and time": (
         "jax", 1, {"ENTRYPOINT_LOGS_PREFIX": "{node} {rank}: ", "ENTRYPOINT_LOGS_TIMESTAMPS": "utc"},
     ),
@@ -87,17 +89,23 @@ class Memory:
 @sizes("four ranks: {way}")
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_and_no_line_is_broken(
-    way: str, size: int, cluster: Callable[..., Cluster], record_property: Note
+    way: str,
+    size: int,
+    cluster: Callable[..., Cluster],
+    python_with: Callable[[str], str],
+    record_property: Note,
 ) -> None:
     launcher, nodes, extra = WAYS[way]
+    if launcher == "hydra":
+        extra = {**extra, "PATH": f"{Path(python_with(way.split()[2].strip(','))).parent}:/usr/bin:/bin"}
     job = cluster(nodes=nodes, slots=RANKS // nodes)
     program = (sys.executable, FLOOD, "write", str(size // RANKS))
     check = checker(*(["json"] if "JSON" in way else []))
+    words = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--slots", str(RANKS // nodes), "--")
     if nodes > 1:
-        job.start(1, *program, env=extra)
+        job.start(1, argv=(*words, *program), env=extra)
     hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
     env = {name: value for name, value in job.environment(0, {**extra, **hosts}).items() if value != "(unset)"}
-    words = [sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--slots", str(RANKS // nodes), "--"]
     (job.folder / "out-0").touch()
     with (job.folder / "err-0").open("wb") as err:
         job.processes[0] = subprocess.Popen(

@@ -47,6 +47,27 @@ def test_options_of_the_user_s_own() -> None:
     assert program.argv[8:11] == ("-bind-to", "core", "-prepend-rank")
 
 
+def test_the_line_where_lines_are_asked_for() -> None:
+    """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
+    made = launch('command: [prog]\nlogs: {prefix: "[{rank}] "}')
+    assert made.programs[0].argv[9:12] == ("-prepend-pattern", "[%g,%r]<stdout>:", "sh")
+    assert made.tagged == "mpirun"
+
+
+@pytest.mark.parametrize(
+    ("words", "do"), [("-l", "logs.prefix, or logs.timestamps"), ("-outfile-pattern=out.%r", "logs.files")]
+)
+def test_options_that_would_change_the_tags(words: str, do: str) -> None:
+    given = f'mpi: {{extra_args: "{words}"}}\ncommand: [prog]'
+    assert words in launch(given).programs[0].argv, "the control: nobody asked for lines"
+    with pytest.raises(SpecError) as refused:
+        launch(f"{given}\nlogs: {{format: json}}")
+    option = words.partition("=")[0]
+    assert refused.value.lines() == [
+        f"job.yaml:4:19: mpi.extra_args: EP119 {option} is set by launcher hydra | `{words}` | set {do}"
+    ]
+
+
 def test_one_node_needs_no_agent() -> None:
     made = launch("command: [prog]", hosts="[a]")
     assert [file.name for file in made.files] == ["hostfile", "rank.sh"]

@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoint import registry
 from entrypoint.errors import SpecError
 from entrypoint.host import lines
+from entrypoint.launchers import mpirun
+from entrypoint.model import Facts
+from entrypoint.plan import assume_members, topology
 from entrypoint.programs import frames
 from entrypoint.programs.unite import tag
 from entrypoint.spec import load
+from entrypoint.values import replace
 
-pieces = st.lists(st.binary(max_size=60) | st.sampled_from([b"a\r\n", b"\r", b"\n", b"\x1e\x1f\x10<[1,0]<stdout>:"]))
+pieces = st.lists(
+    st.binary(max_size=60) | st.sampled_from([b"a\r\n", b"\r", b"\n", b" ", b"\x1e\x1f\x10<[1,0]<stdout>: "])
+)
 
 ENDS = re.compile(rb"[\r\n]+")
 
@@ -82,23 +89,32 @@ def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], dat
     assert len(came) == sum(len(b"".join(through(frames.Plain(plain(b"0 ")), each))) for each in given)
 
 
+# An MPI, and how it begins each piece of a rank.
+TAGS = [("mpirun", b"[1,%d]<stdout>:"), ("prterun", b"[1,%d]<stdout>: ")]
+
+
+@pytest.mark.parametrize(("mpi", "begin"), TAGS)
 @given(given=st.lists(pieces, min_size=2, max_size=2), cut=st.integers(1, 50), read=st.integers(1, 90))
-def test_what_mpirun_cuts_and_tags_is_whole_again(given: list[list[bytes]], cut: int, read: int) -> None:
+def test_what_an_mpi_cuts_and_tags_is_whole_again(
+    mpi: str, begin: bytes, given: list[list[bytes]], cut: int, read: int
+) -> None:
     streams = [b"".join(through(frames.ForMpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
     whole = b"".join(b"".join(through(frames.Plain(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
     mixed = b""
     for at in range(0, max(map(len, streams)), cut):
-        mixed += b"".join(
-            b"[1,%d]<stdout>:" % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:]
-        )
-    united = frames.FromMpirun(plain(b"? "), tag())
+        mixed += b"".join(begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:])
+    tags = tag(mpi)
+    assert tags
+    united = frames.FromMpirun(plain(b"? "), tags)
     came = [line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])] + united.rest()
     assert sorted(b"".join(came)) == sorted(whole), "no byte is lost"
     assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(filter(None, ENDS.split(whole)))
 
 
 def test_what_no_supervisor_sent_is_told_apart() -> None:
-    united = frames.FromMpirun(plain(b"[-] "), tag())
+    tags = tag("mpirun")
+    assert tags
+    united = frames.FromMpirun(plain(b"[-] "), tags)
     came = united.take(b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f")
     assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
     united, tail = frames.United(plain(b"[-] "), tail := bytearray()), tail
@@ -113,4 +129,43 @@ def test_a_wrong_prefix_is_one_error() -> None:
     assert raised.value.lines() == [
         'ENTRYPOINT_LOGS_PREFIX: logs.prefix: EP100 there is no {nod} for a prefix | "{nod} " | '
         "use {job}, {node}, {host}, {rank}, {stream}"
+    ]
+
+
+FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
+
+
+def script(version: str, text: str) -> str:
+    """run_mpi.sh of a node with this Open MPI."""
+    job = load(f"hosts: [a, b]\nslots: 2\nrun_dir: /run/x\ncommand: [prog]\n{text}", "job.yaml", {}, {})
+    site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
+    there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
+    members = assume_members(there, FACTS)
+    members = replace(members, reports=tuple(replace(each, mpi=version) for each in members.reports))
+    return next(file.text for file in mpirun.plan(job, there, members).files if file.name == "run_mpi.sh")
+
+
+@pytest.mark.parametrize(
+    ("version", "asks", "line"),
+    [
+        ("4.1.4", "logs: {format: json}", "line=(mpirun --tag-output -np"),
+        ("5.0.7", "logs: {format: json}", "line=(mpirun --output tag:raw -np"),
+        ("5.0.7", "", "line=(mpirun -np"),
+    ],
+)
+def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
+    assert line in script(version, asks)
+
+
+@pytest.mark.parametrize(
+    ("option", "do"), [("--output", "logs.prefix"), ("--timestamp-output", "logs.timestamps"), ("--xml", "logs.prefix")]
+)
+def test_options_that_would_change_the_tags(option: str, do: str) -> None:
+    given = f'mpi: {{extra_args: "{option} x"}}'
+    assert script("5.0.7", given), "the control: nobody asked for lines"
+    with pytest.raises(SpecError) as refused:
+        script("5.0.7", f"{given}\nlogs: {{format: json}}")
+    name = option.replace("--", "-")
+    assert refused.value.lines() == [
+        f"job.yaml:5:19: mpi.extra_args: EP119 {name} is set by launcher mpirun | `{option}` | set {do}"
     ]
