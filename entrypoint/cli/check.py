@@ -46,9 +46,12 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
         signals = Signals(say)
         signals.watch()
         spec, facts = inputs.job(args, say)
+        say.shape(spec.logs.format, spec.logs.timestamps == "utc")
         spec = replace(spec, command=spec.command or _NO_PROGRAM, restarts=0)
         check = Check(args.limit, args.spec or "", args.json, args.strict, _width())
-        plan = replace(settle(spec, facts, locate(spec, facts)), check=check)
+        topology = locate(spec, facts)
+        say.node = topology.this.label
+        plan = replace(settle(spec, facts, topology), check=check)
         if args.all and len(plan.topology.nodes) > 1:
             outcome = _all(spec, facts, plan, signals, say)
         else:

@@ -49,6 +49,8 @@ def _advice(word: str) -> str:
         return "a secret does not belong on a command line: use --secret-file FILE, or ENTRYPOINT_SECRET"
     for field in fields():
         if name in (re.sub("[-_.]", "", part) for part in (field.path, *field.flags)) and word.startswith("--"):
+            if word in field.flags:
+                return "remove it: it is a setting of the job, and this command works on none"
             return f"use {field.flags[-1]}" if field.flags else f"set {field.path} in the spec, or {field.env}"
     return "put -- before the program: -- python train.py"
 

@@ -110,6 +110,8 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] "]
+    if launch.answers:
+        options += ["--answer", "yes"]
     through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""
     rank = "" if program.rank is None else str(program.rank)
     options += logs.options(spec.logs, topology, rank, through, program.log)

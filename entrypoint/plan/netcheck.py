@@ -71,6 +71,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         needs_roll_call=True,
         completion="first-failure",
         takes_signals=False,
+        answers=spec.command[1] != "before",
         awaited=(0,),
         why_file=WHY,
     )

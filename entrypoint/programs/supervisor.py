@@ -23,6 +23,7 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --lines    text or json: pass on whole lines, each with what these ask for (host/lines.py); not with --label
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
+    --answer   yes: but for stdout, which is passed on as it is
     --through  how lines reach the one who prints them (frames.py). pipe: in pieces that others' do not mix with;
                mpirun, prterun: as an MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
 
@@ -213,7 +214,8 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: P
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        lines = _lines(options, fd, tail) if "--lines" in options else None
+        shaped = "--lines" in options and not (fd == 1 and "--answer" in options)
+        lines = _lines(options, fd, tail) if shaped else None
         last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
         streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
     return Supervised(child, streams, pipe, woken)

@@ -89,9 +89,11 @@ def variable(path: str) -> str:
 
 
 def _bounds(rule: Rule) -> str:
-    if rule.le < inf:
+    if rule.le < inf and rule.ge > -inf:
         return f" from {rule.ge:g} to {rule.le:.15g}"
-    return f" of at least {rule.ge:g}" * (rule.ge > -inf) + f" over {rule.gt:g}" * (rule.gt > -inf)
+    bounds = (("of at least", rule.ge), ("above", rule.gt), ("up to", rule.le))
+    words = ", ".join(f"{word} {bound:.15g}" for word, bound in bounds if abs(bound) < inf)
+    return f" {words}" if words else ""
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:

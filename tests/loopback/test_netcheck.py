@@ -67,6 +67,27 @@ def test_json_is_all_that_stdout_has(cluster: Make) -> None:
     assert job.out(1) == ""
 
 
+@pytest.mark.parametrize("words", [["netcheck"], ["netcheck", "--json"]], ids=["table", "json"])
+def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Make) -> None:
+    """What is said beside it is JSON; and where it runs before a job's program, which is the control, all of it is."""
+    job = cluster(2)
+    start(job, *words, LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    if "--json" in words:
+        assert json.loads(job.out(0)) == seen(job)
+    else:
+        assert job.out(0).startswith("node  ")
+    said = [json.loads(line) for line in (job.err(0) + job.err(1)).splitlines()]
+    assert {each["node"] for each in said} == {"worker-0", "worker-1"}
+    assert any(each["text"].startswith("netcheck: wrote ") for each in said)
+    control = cluster(2)
+    job_words = ("run", "--launcher", "plain", "--", "echo", "ran")
+    start(control, *job_words, LOGS_FORMAT="json", NETCHECK_WHEN="before")
+    assert control.ends(60) == {0: 0, 1: 0}, control.both()
+    lines = [json.loads(line) for line in (control.out(0) + control.err(0)).splitlines()]
+    assert any(each["text"].startswith("usual: ") for each in lines)
+
+
 def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before")

@@ -229,3 +229,14 @@ def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(node: No
     assert "seen here" not in late(node, BEGIN)
     done = node.do("run", "--slots", "2", "--launcher", "pytorch", "--", program, code=SMALL)
     assert "seen here" not in done.stderr
+
+
+def test_where_logs_are_json_its_messages_are_and_its_table_stays(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    done = node.do("check", "--log-format", "json", "--", "true")
+    said = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(each["node"], each["stream"]) for each in said] == [("worker-0", "entrypoint")]
+    assert said[0]["text"].startswith("done: check of 1 node")
+    assert done.stdout.startswith("job job: 1 node")
+    control = node.do("check", "--", "true")
+    assert control.stderr.startswith("[entrypoint] done: check of 1 node")

@@ -116,7 +116,9 @@ BAD = [
     ("ssh: {port: 2.5}", f"1:13: ssh.port: {NUMBER} | YAML reads 2.5 as the number 2.5 | write for example 36666"),
     ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
     ("node_rank: -1", "1:12: node_rank: EP100 a whole number of at least 0 is needed | -1 | write for example 0"),
-    ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number over 0 is needed | 0.0 | write for example 600"),
+    ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number above 0 is needed | 0.0 | write for example 600"),
+    ("netcheck: {seconds: 0}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 0.0 | write for example 0.5"),  # noqa: E501
+    ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),  # noqa: E501
     ("timeouts: {grace: .inf}", "1:19: timeouts.grace: EP100 a number of at least 0 is needed | YAML reads .inf as the number inf | write for example 30"),  # noqa: E501
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
     ("name: 5", f'1:7: name: {LABEL} | YAML reads 5 as the number 5 | quote it: "5"'),
@@ -173,8 +175,8 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_SLOTS": "four"}, 'slots: EP100 a whole number from 1 to 4096 is needed' ' | "four" | write for example 1'),  # noqa: E501
     ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
     ({"SSHD_PORT": "10.0.0.1:22"}, f'ssh.port: {NUMBER} | "10.0.0.1:22" | write for example 36666'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number over 0 is needed' ' | "inf" | write for example 600'),  # noqa: E501
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number over 0 is needed | "1e999" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number above 0 is needed' ' | "inf" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number above 0 is needed | "1e999" | write for example 600'),  # noqa: E501
     ({"ENTRYPOINT_SLOT": "4"}, "EP102 no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
     ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "EP102 no such setting | did you mean `ENTRYPOINT_SECRET`?"),
     ({"ENTRYPOINT_QQ": "4"}, "EP102 no such setting | use one of the names in docs/reference/spec.md"),
