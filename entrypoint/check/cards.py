@@ -9,6 +9,7 @@ from entrypoint.check.findings import Finding, judged
 from entrypoint.check.observed import Card, Observation
 from entrypoint.model import Plan
 
+_MILD = ("npu-smi says Warning", "its infoROM is corrupted")  # a job runs on such a card
 _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
 
@@ -49,7 +50,8 @@ def _card(card: Card) -> Iterator[Finding]:
     what = f"accelerator {card.index:g}" if card.index is not None else "accelerator"
     if card.problem:
         fix = "reset the card, or take the machine out and have it looked at"
-        yield Finding("error", "accelerator-health", f"{what}: health", card.problem, "healthy", fix)
+        level = "warning" if card.problem in _MILD else "error"
+        yield Finding(level, "accelerator-health", f"{what}: health", card.problem, "healthy", fix)
     busy = (card.used or 0) >= _BUSY
     if card.processes or busy:
         who = ", ".join(card.processes) or "by processes that are not seen from this container"

@@ -188,7 +188,7 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         yield Finding("warning", "interfaces", "network interfaces", "none but loopback", "one that is up", fix)
     for port in seen.ports:
         found, well = f"{port.link} {port.state} {port.rate}".strip(), "active" in port.state.lower()
-        fix = "see the cable, the switch and the subnet manager; or keep NCCL off it (NCCL_IB_HCA=^...)"
+        fix = "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves it out by itself"
         what = f"RDMA {port.device} port {port.port}"
         yield judged("rdma", "ok" if well else "warning", what, found, "ACTIVE", fix)
     if seen.ports and seen.rdma_files == 0:

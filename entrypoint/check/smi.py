@@ -1,37 +1,62 @@
 """What nvidia-smi and npu-smi print -> fields of an Observation.
 
 Sources: `nvidia-smi --help-query-gpu` and the XML of `nvidia-smi -q -x`, whose names differ between drivers, so that
-each is optional; Huawei, "npu-smi Command Reference", `npu-smi info`.
+each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric); Huawei, "npu-smi Command Reference",
+`npu-smi info`. Compared with what users and other tools publish of drivers 390 to 580 and npu-smi 23 to 26.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from entrypoint.check.observed import Card
 
 _BAD = ("Unknown Error", "ERR!", "GPU is lost", "GPU requires reset")
-_ROW = re.compile(r"^\|\s*(\d+)\s+([^|\s][^|]*?)\s*\|\s*([A-Za-z]+)\s*\|")  # | 0  910B3 | OK | ...
-_PROCESS = re.compile(r"^\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|\s*(.*?)\s*\|\s*(\d+)\s*\|")
+_CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
+_LOG = re.compile(r"<nvidia_smi_log\b.*</nvidia_smi_log>", re.S)
 _PROCESSES = 16  # named for each card
+# Fields that say Yes, and what that means.
+_SAID_YES = {
+    "remapped_rows/remapped_row_failure": "a row of its memory could not be remapped",
+    "remapped_rows/remapped_row_pending": "a row of its memory is to be remapped at the next reset",
+    "retired_pages/pending_retirement": "a page of its memory is to be retired at the next reset",
+    "retired_pages/pending_blacklist": "a page of its memory is to be retired at the next reset",
+    "ecc_errors/aggregate/sram_threshold_exceeded": "more errors of its on-chip memory than are allowed in its life",
+    "ecc_errors/unrepairable_memory": "memory that cannot be repaired",
+    "ecc_errors/channel_repair_pending": "a channel of its memory is to be repaired at the next reset",
+    "ecc_errors/tpc_repair_pending": "a part of it is to be repaired at the next reset",
+    "gpu_reset_status/reset_required": "the driver asks for: Reset",
+    "gpu_reset_status/drain_and_reset_recommended": "the driver asks for: Drain and Reset",
+}
+_SLOWED = {"_hw_thermal_slowdown": "its temperature", "_hw_power_brake_slowdown": "its power supply"}
+
+
+class _Chip(NamedTuple):
+    place: tuple[str, str]  # NPU and chip of it
+    number: int  # among all chips: N of /dev/davinciN
+    name: str
+    health: str
 
 
 def nvidia(text: str) -> dict[str, Any]:
     """The driver and the cards of `nvidia-smi -q -x`. Raises ValueError where it is something else."""
+    whole = _LOG.search(text)  # warnings stand before and after it
     try:
-        log = ElementTree.fromstring(text.strip())
+        log = ElementTree.fromstring(whole[0] if whole else text.strip())
     except ElementTree.ParseError as error:
         raise ValueError(f"prints no XML: {error}") from None
+    corrupted = tuple(each.lower() for each in _CORRUPTED.findall(text))
     cards = []
     for number, card in enumerate(log.iter("gpu")):
         used = _number(card.findtext("fb_memory_usage/used"))
         # A screen's (G) are no harm.
         there = [each for each in card.iter("process_info") if each.findtext("type") != "G"]
         processes = [_process(each) for each in there[:_PROCESSES]]
-        problem = "; ".join(dict.fromkeys(_problems(card)))
+        problems = ["its infoROM is corrupted"] if card.get("id", "").lower().endswith(corrupted) else []
+        problem = "; ".join(dict.fromkeys((*problems, *_problems(card))))
         cards.append(Card(number, (card.findtext("product_name") or "").strip(), problem, used, tuple(processes)))
     driver, cuda = (log.findtext(name) or "" for name in ("driver_version", "cuda_version"))
     return {"driver": driver, "driver_cuda": "" if cuda in ("N/A", "ERR!") else cuda, "cards": tuple(cards)}
@@ -53,37 +78,61 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
     if counted or double:
         number = sum(_number(each.text) or 0 for each in counted) or double
         yield f"{number} uncorrectable memory errors since the driver was loaded"
-    if card.findtext("remapped_rows/remapped_row_failure") == "Yes":
-        yield "a row of its memory could not be remapped"
-    if card.findtext("remapped_rows/remapped_row_pending") == "Yes":
-        yield "a row of its memory is to be remapped at the next reset"
-    if "Yes" in (card.findtext(f"retired_pages/pending_{name}") for name in ("retirement", "blacklist")):
-        yield "a page of its memory is to be retired at the next reset"
+    for name, words in _SAID_YES.items():
+        if card.findtext(name) == "Yes":
+            yield words
     action = card.findtext("gpu_recovery_action") or "None"
     if action not in ("None", "N/A"):
         yield f"the driver asks for: {action}"
+    state, status = (card.findtext(f"fabric/{name}") or "N/A" for name in ("state", "status"))
+    if state == "In Progress" or (state == "Completed" and status not in ("Success", "N/A")):
+        yield f"not part of its NVSwitch fabric: {state}, {status} (see the machine's Fabric Manager)"
     for each in card.iter():
-        if each.tag.endswith("_hw_thermal_slowdown") and each.text == "Active":
-            yield "slowed down by its temperature"
+        if each.text == "Active" and (by := next((by for name, by in _SLOWED.items() if each.tag.endswith(name)), "")):
+            yield f"slowed down by {by}"
         if each.text and (bad := next((words for words in _BAD if words in each.text), "")):
             yield f"{each.tag}: {bad}"
 
 
 def npu(text: str) -> dict[str, Any]:
-    """The cards of `npu-smi info`. Raises ValueError where it is something else."""
+    """The cards of `npu-smi info`. Raises ValueError where it is something else.
+
+    A card has two rows: its NPU with name and health, then its chip, with its number among all chips where an NPU may
+    have two (910C, 310P). Ascend 950 has one number for both, in a column of its own.
+    """
     if "npu-smi" not in text:
         raise ValueError("prints no table of npu-smi")
-    found_at: dict[int, tuple[str, str]] = {}  # card -> its name, and what is wrong with it
-    busy: dict[int, list[str]] = {}
+    cards: list[_Chip] = []
+    busy: dict[tuple[str, str], list[str]] = {}  # NPU and chip -> processes
+    first: list[str] | None = None  # a card's first row, until its second one
+    joined, processes = True, False  # whether number and name are one column; whether these rows are processes
     for line in text.splitlines():
-        if found := _PROCESS.match(line):
-            busy.setdefault(int(found[1]), []).append(f"pid {found[3]} {found[4]}".strip())
-        elif found := _ROW.match(line):
-            found_at[int(found[1])] = found[2], "" if found[3] == "OK" else f"npu-smi says {found[3]}"
-    # How much memory is in use tells nothing: the driver takes gigabytes of it.
-    cards = [Card(at, *each, None, tuple(busy.get(at, ())[:_PROCESSES])) for at, each in sorted(found_at.items())]
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if cells[0].startswith("NPU"):
+            joined, processes, first = cells[0] != "NPU ID", "Process id" in cells, None
+        elif len(cells) < 3:
+            first = None
+        elif processes:
+            of, _, chip = cells[0].partition(" ")
+            busy.setdefault((of, chip.strip() or "0"), []).append(f"pid {cells[1]} {cells[2]}".strip())
+        elif first is None:
+            row = [*cells[0].split(None, 1), *cells[1:]] if joined else cells
+            first = row if row[0].isdigit() and len(row) > 2 else None
+        else:
+            chip, *number = [word for word in cells[0].split() if word.isdigit()] or ["0"]
+            cards.append(_Chip((first[0], chip), int((number or first)[0]), *first[1:3]))
+            first = None
     version = re.search(r"Version:\s*([\w.]+)", text)
-    return {"cards": tuple(cards)} | ({"driver": version[1]} if version else {})
+    found = tuple(
+        # How much memory is in use tells nothing: the driver takes gigabytes of it.
+        Card(each.number, each.name, _unwell(each.health), None, tuple(busy.get(each.place, ())[:_PROCESSES]))
+        for each in sorted(cards, key=lambda each: each.number)
+    )
+    return {"cards": found} | ({"driver": version[1]} if version else {})
+
+
+def _unwell(health: str) -> str:
+    return "" if health in ("OK", "NA") else f"npu-smi says {health}"
 
 
 def _number(text: str | None) -> int | None:

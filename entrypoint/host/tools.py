@@ -140,6 +140,9 @@ def accelerators(facts: Facts, plan: Plan, limit: float) -> Seen:
             try:
                 seen |= read(ask((found, *words), facts.env, limit))
             except (NoAnswerError, ValueError) as error:
+                if isinstance(error, NoAnswerError) and error.output:
+                    with contextlib.suppress(ValueError):  # nvidia-smi ends with 14 where one card is not well
+                        seen |= read(error.output)
                 device = plan.topology.device
                 # An image may hold the tool of cards that this machine does not have.
                 if device.count or device.kind != "cpu" or "no answer" in str(error):

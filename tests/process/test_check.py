@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from entrypoint.check.observed import Port
+from entrypoint.host import machine
 from tests.cluster import BEGIN, SMALL, until
 
 pytestmark = pytest.mark.see
@@ -181,6 +183,41 @@ def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> No
 def test_a_tool_of_cards_that_are_not_here_is_no_line(node: Node) -> None:
     node.program("nvidia-smi", "echo NVIDIA-SMI has failed because it could not communicate with the driver; exit 9")
     assert bad(node.found(), "unseen") == []
+
+
+def test_a_tool_that_ends_with_an_error_is_read_all_the_same(node: Node) -> None:
+    """nvidia-smi ends with 14 where one card's infoROM is corrupted, and says so behind its XML."""
+    xml = "<nvidia_smi_log><gpu id='00000000:18:00.0'><product_name>X</product_name></gpu></nvidia_smi_log>"
+    words = "WARNING: infoROM is corrupted at gpu 0000:18:00.0"
+    node.program("nvidia-smi", f'echo "{xml}"; echo "{words}"; exit 14')
+    assert bad(node.found(), "accelerator-health") == [("warning", "accelerator-health", "its infoROM is corrupted")]
+
+
+def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
+    """InfiniBand at NDR, RoCE with its cable out, and EFA, which is neither; what cannot be read is empty."""
+    ports = {
+        "mlx5_0/ports/1": {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"},
+        "mlx5_bond_0/ports/1": {"link_layer": "Ethernet", "state": "1: DOWN", "rate": "40 Gb/sec (4X QDR)"},
+        "rdmap16s27/ports/1": {"link_layer": "Unspecified", "state": "4: ACTIVE", "rate": "100 Gb/sec (4X EDR)"},
+        "siw0/ports/1": {"state": "2: INIT"},
+    }
+    for place, files in ports.items():
+        folder = tmp_path / "sys/class/infiniband" / place
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    for name in ("uverbs0", "uverbs1", "rdma_cm"):
+        (tmp_path / "dev/infiniband" / name).touch()
+    assert machine.rdma(tmp_path) == {
+        "ports": (
+            Port("mlx5_0", "1", "InfiniBand", "ACTIVE", "400 Gb/sec (4X NDR)"),
+            Port("mlx5_bond_0", "1", "Ethernet", "DOWN", "40 Gb/sec (4X QDR)"),
+            Port("rdmap16s27", "1", "Unspecified", "ACTIVE", "100 Gb/sec (4X EDR)"),
+            Port("siw0", "1", "", "INIT", ""),
+        ),
+        "rdma_files": 2,
+    }
 
 
 def test_a_file_system_that_is_gone_holds_up_nothing(node: Node) -> None:

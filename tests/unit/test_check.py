@@ -9,7 +9,7 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.check import node, nodes, smi, table
+from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import Finding, sort, status, summary, together
 from entrypoint.check.observed import (
     Card,
@@ -188,6 +188,19 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
     "torch that cannot be imported": (
         Observation(libraries=(Named("torch problem", "libcudart.so.12: cannot open"),)),
         [("warning", "torch", "cannot be imported: libcudart")],
+    ),
+    "two chips that are not well": (
+        Observation(
+            device="ascend",
+            devices=2,
+            device_origin="2 /dev/davinci*",
+            driver="24.1.0",
+            cards=(Card(8, "Ascend910", "npu-smi says Critical"), Card(9, "Ascend910", "npu-smi says Warning")),
+        ),
+        [
+            ("error", "accelerator-health", "npu-smi says Critical"),
+            ("warning", "accelerator-health", "npu-smi says Warning"),
+        ],
     ),
     "NPUs without torch_npu and CANN": (
         Observation(device="ascend", devices=2, device_origin="2 /dev/davinci*", libraries=(Named("torch", "2.1.0"),)),
@@ -447,74 +460,3 @@ def test_a_node_that_cannot_take_part_is_one_line() -> None:
         made = report(Check(30.0, json=True), PLAN, {0: seen}, there)
         found = [each["id"] for each in json.loads(made.text)["findings"] if each["level"] == "error"]
         assert (found, made.outcome.status) == (ids, 78)
-
-
-# ---------------------------------------------------------------------------------------------------------------
-# The drivers' tools
-
-NVIDIA = """<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log>
-  <driver_version>550.54.15</driver_version>
-  <cuda_version>12.4</cuda_version>
-  <attached_gpus>2</attached_gpus>
-  <gpu id="00000000:18:00.0">
-    <product_name>NVIDIA H100 80GB HBM3</product_name>
-    <clocks_event_reasons><clocks_event_reason_hw_thermal_slowdown>Not Active</clocks_event_reason_hw_thermal_slowdown>
-    </clocks_event_reasons>
-    <fb_memory_usage><total>81559 MiB</total><used>4 MiB</used></fb_memory_usage>
-    <ecc_errors><volatile><sram_uncorrectable_parity>0</sram_uncorrectable_parity>
-      <dram_uncorrectable>0</dram_uncorrectable></volatile></ecc_errors>
-    <remapped_rows><remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure>
-    </remapped_rows>
-    <processes><process_info><pid>9</pid><type>G</type><process_name>/usr/lib/xorg/Xorg</process_name></process_info>
-    </processes>
-  </gpu>
-  <gpu id="00000000:2A:00.0">
-    <product_name>NVIDIA H100 80GB HBM3</product_name>
-    <fb_memory_usage><total>81559 MiB</total><used>20000 MiB</used></fb_memory_usage>
-    <ecc_errors><volatile><dram_uncorrectable>3</dram_uncorrectable></volatile>
-      <aggregate><dram_uncorrectable>9</dram_uncorrectable></aggregate></ecc_errors>
-    <remapped_rows><remapped_row_pending>Yes</remapped_row_pending></remapped_rows>
-    <processes><process_info><pid>4711</pid><process_name>/usr/bin/python3</process_name></process_info></processes>
-  </gpu>
-</nvidia_smi_log>
-"""
-NPU = """\
-+------------------------------------------------------------------------------------------------+
-| npu-smi 23.0.6                   Version: 23.0.6                                               |
-+---------------------------+---------------+----------------------------------------------------+
-| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
-| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
-+===========================+===============+====================================================+
-| 0     910B3               | OK            | 93.6        44                0    / 0             |
-| 0                         | 0000:C1:00.0  | 0           0    / 0          3348 / 65536         |
-+===========================+===============+====================================================+
-| 1     910B3               | Alarm         | 90.1        43                0    / 0             |
-| 0                         | 0000:01:00.0  | 0           0    / 0          3348 / 65536         |
-+===========================+===============+====================================================+
-| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
-+===========================+===============+====================================================+
-| No running processes found in NPU 0                                                            |
-| 1       0                 | 4711          | python3                  | 2048                    |
-+===========================+===============+====================================================+
-"""
-
-
-def test_nvidia_smi() -> None:
-    seen = smi.nvidia(NVIDIA)
-    name, bad = "NVIDIA H100 80GB HBM3", "3 uncorrectable memory errors since the driver was loaded"
-    bad += "; a row of its memory is to be remapped at the next reset"
-    assert seen["cards"] == (Card(0, name, "", 4), Card(1, name, bad, 20000, ("pid 4711 python3",)))
-    assert (seen["driver"], seen["driver_cuda"]) == ("550.54.15", "12.4")
-    with pytest.raises(ValueError, match="prints no XML"):
-        smi.nvidia("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
-
-
-def test_npu_smi() -> None:
-    seen = smi.npu(NPU)
-    assert seen["driver"] == "23.0.6"
-    expected = (Card(0, "910B3"), Card(1, "910B3", "npu-smi says Alarm", None, ("pid 4711 python3",)))
-    assert seen["cards"] == expected
-    with pytest.raises(ValueError, match="no table"):
-        smi.npu("dcmi module initialize failed")
