@@ -20,8 +20,9 @@ from tests.cluster import Cluster, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
-# MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow once at work.
-MOST, GROWTH = 100.0, 8.0
+# MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow once at work. Hydra
+# passes larger pieces on, and the moment when most of them wait comes later: of 2 GB, the second one added 2 MB.
+MOST, GROWTH = 100.0, {"mpirun": 8.0, "jax": 8.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
 
 
@@ -122,7 +123,7 @@ def test_nothing_is_lost_and_no_line_is_broken(
     assert (answer["broken"], answer["ranks"], answer["ended"]) == (0, RANKS, RANKS), answer
     assert answer["bytes"] >= size
     assert most < MOST, memory.seen
-    assert grown < GROWTH, memory.seen
+    assert grown < GROWTH[launcher], memory.seen
 
 
 @sizes("{way}")
