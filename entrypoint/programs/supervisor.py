@@ -20,10 +20,9 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
-    --lines    text or json: pass on whole lines, each with what these ask for (host/lines.py); not with --label
+    --lines    text or json: pass on whole lines, each as these ask for (host/lines.py); --answer yes: but not stdout's
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
-    --answer   yes: but for stdout, which is passed on as it is
     --through  how lines reach the one who prints them (frames.py). pipe: in pieces that others' do not mix with;
                mpirun, prterun: as an MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
 
@@ -214,8 +213,7 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: P
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        shaped = "--lines" in options and not (fd == 1 and "--answer" in options)
-        lines = _lines(options, fd, tail) if shaped else None
+        lines = _lines(options, fd, tail) if "--lines" in options and not (fd == 1 and "--answer" in options) else None
         last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
         streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
     return Supervised(child, streams, pipe, woken)

@@ -50,7 +50,7 @@ def test_options_of_the_user_s_own() -> None:
 def test_the_line_where_lines_are_asked_for() -> None:
     """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
     made = launch('command: [prog]\nlogs: {prefix: "[{rank}] "}')
-    assert made.programs[0].argv[9:12] == ("-prepend-pattern", "[%g,%r]<stdout>:", "sh")
+    assert made.programs[0].argv[8:11] == ("-prepend-pattern", "[%g,%r]<stdout>:", "sh")
     assert made.tagged == "mpirun"
 
 
