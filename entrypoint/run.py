@@ -252,6 +252,8 @@ class Loop:
             case actions.Call(rank):
                 self._calls.close(rank)
                 self._calls.call(nodes[rank])
+            case actions.HangUp(rank):
+                self._calls.close(rank)
             case actions.StopCalling():
                 if self._calls:
                     self._calls.stop()

@@ -55,6 +55,13 @@ class Call:
 
 
 @dataclass(frozen=True)
+class HangUp:
+    """End this node's session: it has said its last word. Event that follows: Lost."""
+
+    node: int
+
+
+@dataclass(frozen=True)
 class StopCalling:
     """The roll call is over: wait for nobody else."""
 

@@ -69,6 +69,12 @@ class Ending:
         # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._talk.expect(messages.Leaving, KILL_MARGIN, self._await_the_silent)
 
+    def left(self, node: int) -> None:
+        """It has got the outcome. If none was told, it is lost when its session ends."""
+        if self._talk.over:
+            del self._peers[node]
+            self._talk.note(node, messages.Leaving)
+
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
         silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Leaving)]

@@ -248,6 +248,8 @@ class Leader:
     # -- what members say
 
     def _on_heard(self, event: events.Heard) -> None:
+        if isinstance(event.message, messages.Leaving):
+            self._act(actions.HangUp(event.node))  # it stays until it sees that
         peer = self._peers.get(event.node)
         if peer and not peer.lost:
             peer.heard = self._machine.now
@@ -284,7 +286,8 @@ class Leader:
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         if message.stop and not self._begun and self.attempt == 1:
-            return  # it leaves before the start; we wait until it comes back
+            self._act(actions.HangUp(node))  # it leaves before the start; we wait until it comes back
+            return
         lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = lost or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
@@ -376,7 +379,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
 }
 # What counts only until the outcome is known.
 _UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.Progress)
-_ANSWERS = (messages.Shown, messages.Stopped, messages.Leaving)
+_ANSWERS = (messages.Shown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: lambda leader, node, message: leader._ranks.started(message.rank, leader._host(node)),
     messages.RankEnd: Leader._rank_end,
@@ -388,5 +391,6 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Daemon: Leader._daemon,
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
+    messages.Leaving: lambda leader, node, message: leader._ending.left(node),
     messages.Observed: lambda leader, node, message: leader._survey.observed(node, message),
 }

@@ -275,7 +275,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class Leaving:
-    """The node has got the outcome and leaves."""
+    """The node has got the outcome: its last word. It stays until the leader has ended the session."""
 
 
 # ---------------------------------------------------------------------------------------------------------------

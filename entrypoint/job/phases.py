@@ -142,6 +142,8 @@ class Board:
                 state.ended += 1
             case messages.Ended() if self._draft.launch.reports != "ranks":
                 state.ended += 1
+            case messages.Leaving() if state.phase != LOST:
+                self._set(event.node, ENDED)
             case messages.Failed(_, reason):
                 self._set(event.node, state.phase, reason)
             case messages.Hello() if not self._leads:

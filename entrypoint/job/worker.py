@@ -33,9 +33,9 @@ class Worker:
         self._force = False  # force stop, after a second signal: do not wait for the grace
         self._stopping = self._stopped = False
         self._stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
-        self._refused: Outcome | None = None  # why this node cannot be of the leader's job
         self.outcome: Outcome | None = None  # the first one decided, whatever comes later
         self._released = False
+        self._stays = False  # whether the leader may not have read our last word yet
         self._due = 0.0  # when we planned to look whether the leader is silent
         self._machine = Machine()
         self._act, self._after = self._machine.act, self._machine.after
@@ -120,10 +120,8 @@ class Worker:
     def _hello(self, hello: messages.Hello) -> None:
         wrong = self._disagreement(hello)
         if wrong:
-            self._tell_leader(messages.Refuse(*wrong))
-            # Wait until the leader has read it and ends the session: our own end would close it too early.
-            self._refused = refused = ConfigError(*wrong).outcome
-            self._after(KILL_MARGIN, lambda: self._decide(refused))
+            self._say_last(messages.Refuse(*wrong))
+            self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
         self._act(actions.Report(hello.env, hello.address))
@@ -164,7 +162,7 @@ class Worker:
     def _release(self, message: messages.Release) -> None:
         self._released = True
         self._act(actions.TellPhases())  # before the last word: the leader does not wait for more
-        self._tell_leader(messages.Leaving())
+        self._say_last(messages.Leaving())
         self._decide(Outcome(**vars(message)))
 
     def _look_for_silence(self) -> None:
@@ -184,8 +182,7 @@ class Worker:
 
     def _on_lost(self, event: events.Lost) -> None:
         self._connected = False
-        if self._refused:
-            self._decide(self._refused)
+        self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
         if self._started:
             why = event.why or "its session ended"
@@ -197,8 +194,7 @@ class Worker:
         if isinstance(message, messages.Stopped):
             self._stopped = True
         self._tell_leader(message)
-        if self._stopped and self.outcome is not None:
-            self._end()
+        self._end_if_over()
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
@@ -212,7 +208,7 @@ class Worker:
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
             self._stop = self._stop or outcome
-            self._tell_failure(outcome, stop=True)
+            self._say_last(messages.Failed(status, outcome.reason, program=False, stop=True))
             self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
@@ -231,18 +227,28 @@ class Worker:
 
     # -- end
 
+    def _say_last(self, message: Any) -> None:
+        """Stay until the leader has read it and ends the session: our end ends sshd, before it has passed it on."""
+        self._tell_leader(message)
+        self._stays = self._connected
+        self._after(KILL_MARGIN, self._stay_no_longer)
+
     def _finish(self) -> None:
         """Stop the programs, with the grace. After a release there is none: they had it."""
         grace = 0 if self._released or self._force else self._spec.timeouts.grace
         if not self._stopping:
             self._stopping = True
             self._do(messages.Stop(grace))
-        elif self._stopped:
-            self._end()
+        self._end_if_over()
 
-    def _end(self) -> None:
-        assert self.outcome is not None
+    def _stay_no_longer(self) -> None:
+        self._stays = False
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
         outcome = self.outcome
+        if outcome is None or not self._stopped or self._stays:
+            return
         if not self._released:  # without a leader, each worker decides alone whether to start again
             outcome = follow(outcome, self.attempt, self._spec.restarts, self._stop)
         self._machine.end(outcome)

@@ -62,7 +62,8 @@ def _ignored_in_a_restart(self: leader.Leader, event: Any) -> None:
 
 
 def _leave_at_once(self: worker.Worker) -> None:
-    self._end()
+    assert self.outcome is not None
+    self._machine.end(self.outcome)
 
 
 def _no_grace(self: worker.Worker) -> None:
@@ -127,6 +128,8 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(talk.Talk, "end", _nobody),
     ],
     "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
+    "a worker leaves before its last word has arrived": [_swap(worker.Worker, "_say_last", worker.Worker._tell_leader)],
+    "a worker is kept after its last word": [_swap(actions, "HangUp", lambda node: actions.ShowLine())],
     "a lost node is not shown as lost": [_swap_handler(phases._ACTIONS, actions.Lost, _nobody)],
     "an end is not shown": [_swap_handler(phases._ACTIONS, actions.End, _nobody)],
     "a check runs the job": [_swap(survey.Survey, "begin", lambda self, failed=None: False)],

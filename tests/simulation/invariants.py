@@ -30,6 +30,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _one_status(schedule, world)
         wrong += _cause(schedule, world)
         wrong += _restarts(schedule, world)
+        wrong += _phases(schedule, world)
     return world, wrong
 
 
@@ -64,6 +65,18 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
+
+
+def _phases(schedule: Schedule, world: World) -> list[str]:
+    """Of whoever left after a release the leader knows where its time went, unless a session was cut."""
+    counts_as_lost = any(fault.seconds >= HEARTBEAT for fault in schedule.of("freeze"))
+    if counts_as_lost or schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie"):
+        return []
+    return [
+        f"node-{rank} was released, and its phases are not at the leader"
+        for rank, boot in world.last_words
+        if not (peer := world.records[0, boot].peers.get(rank)) or not peer.part
+    ]
 
 
 def _cause(schedule: Schedule, world: World) -> list[str]:

@@ -58,6 +58,7 @@ class Schedule:
     seed: int = 0
     look: float | None = None  # a `check` instead of a job: seconds that a node takes to look at itself
     hangs: int | None = None  # a node that never ends to look at itself
+    swept: bool = False  # a worker that ends takes its sshd with it, and what that has not passed on yet
 
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
@@ -90,10 +91,11 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         faults=tuple(sorted((_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at)),
         seed=seed,
     )
-    if random.random() > 0.05:
-        return schedule
-    hangs = random.randrange(size) if random.random() < 0.3 else None
-    return replace(schedule, restarts=0, status=0, mpirun="", look=random.choice((0.1, 3.0, LIMIT)), hangs=hangs)
+    if random.random() < 0.05:
+        hangs = random.randrange(size) if random.random() < 0.3 else None
+        look = random.choice((0.1, 3.0, LIMIT))
+        schedule = replace(schedule, restarts=0, status=0, mpirun="", look=look, hangs=hangs)
+    return replace(schedule, swept=random.random() < 0.5)
 
 
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:

@@ -13,8 +13,10 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.job import actions, events, messages
+from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
 from entrypoint.job.phases import ENDED, LOST, Board
+from entrypoint.job.record import Record
 from entrypoint.job.worker import Worker
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
@@ -53,6 +55,7 @@ class Session:
         self.worker, self.open = worker.rank, True
         self.silent = False  # a side of it is gone, and the other has heard nothing of that
         self._told: set[int] = set()  # who has heard that it ended
+        self._swept: set[int] = set()  # whose messages on their way are lost
         self.answered = False  # whether the leader has heard the worker's answer
         self.released = False  # whether the leader has said the result
 
@@ -62,9 +65,11 @@ class Session:
         container, boot = self._ends[receiver]
         arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
         self._last[sender] = arrives
-        self._world.at(arrives, lambda: self._arrive(container, boot, event))
+        self._world.at(arrives, lambda: self._arrive(sender, container, boot, event))
 
-    def _arrive(self, container: Container, boot: int, event: Callable[[], Any]) -> None:
+    def _arrive(self, sender: int, container: Container, boot: int, event: Callable[[], Any]) -> None:
+        if sender in self._swept:
+            return
         if self.open and not self.silent and not self._world.is_cut(self.worker) and container.is_boot(boot):
             told = event()
             self.answered |= isinstance(told, (events.Answered, events.Disagreed))
@@ -78,6 +83,15 @@ class Session:
             lost = events.Lost(sender, why)
             arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
+
+    def sweep(self) -> None:
+        """The worker's sshd is gone, and passes nothing on any more."""
+        if self._world.schedule.swept:
+            self._swept.add(self.worker)
+
+    def leader_boot(self) -> int:
+        """Which boot of the leader it is of."""
+        return self._ends[0][1]
 
     def _ended(self, container: Container, boot: int, lost: events.Lost) -> None:
         if container.rank not in self._told and not self.silent and not self._world.is_cut(self.worker):
@@ -141,6 +155,9 @@ class Container:
             plan = replace(worker, topology=replace(worker.topology, me=self.rank))
             self.machine = Worker(spec, plan, self.attempt)
         self.board = Board(plan, self._world.now)
+        self.record = Record(plan.topology, (), self._world.now)
+        self._world.records[self.rank, self.boots] = self.record
+        self.spoke = self.stopped = 0.0  # when it said its last word, and when nothing ran here any more
         self.give(events.Began())
 
     def kill(self) -> None:
@@ -155,6 +172,8 @@ class Container:
         self.programs.vanish()
         for session in self.sessions.values():
             session.close(self.rank)
+            if self.rank:
+                session.sweep()
 
     def is_awake(self) -> bool:
         """Whether it runs, and does not stand still."""
@@ -181,7 +200,10 @@ class Container:
             return
         self._world.log(self.rank, event)
         machine = self.machine
+        if isinstance(event, events.Heard) and isinstance(event.message, messages.Stopped):
+            self.stopped = self._world.now
         try:
+            self.record.event(event, self._world.now)
             wanted = machine.handle(event, self._world.now)
             self.board.saw(event, wanted, self._world.now)
             self._world.watch_board(self.board, machine, wanted)
@@ -190,6 +212,7 @@ class Container:
             return
         for action in wanted:
             self._world.log(self.rank, action)
+            self.record.action(action, self._world.now)
             getattr(self, f"_do_{type(action).__name__.lower()}")(action)
         if self.machine is machine and machine.wake < self._alarm:
             self._alarm = machine.wake
@@ -319,7 +342,12 @@ class Container:
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
     def _do_tellphases(self, action: actions.TellPhases) -> None:
-        pass
+        self.spoke = self._world.now
+        self._transmit(self.sessions[0], self.record.told(self._world.now))
+
+    def _do_hangup(self, action: actions.HangUp) -> None:
+        self.sessions[action.node].close(0)
+        self._soon(events.Lost(action.node))
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
@@ -343,6 +371,8 @@ class Container:
         assert self.machine is not None
         attempt = self.machine.attempt
         self._world.watch_end(self, outcome)
+        if self.rank and self.spoke:
+            self._world.watch_last_word(self)
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again and not self._world.signals[self.rank]:
@@ -378,6 +408,8 @@ class World:
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
         self.first_disturbed: dict[int, float] = {}
+        self.records: dict[tuple[int, int], Record] = {}  # node and boot -> what it has recorded
+        self.last_words: list[tuple[int, int]] = []  # workers that left after a release, and whose: boot of the leader
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
         for rank, start in enumerate(schedule.starts):
             if start < NEVER:
@@ -539,6 +571,16 @@ class World:
     def hangs(self, boot: int) -> bool:
         """Whether programs that this boot of the leader has started wait for one that has failed, or is gone."""
         return boot in self.gone or any(at == boot for at, _, _ in self.failures)
+
+    def watch_last_word(self, worker: Container) -> None:
+        """A released worker stays until its last word has arrived, and no longer."""
+        self.last_words.append((worker.rank, worker.sessions[0].leader_boot()))
+        stayed, limit = self.now - max(worker.spoke, worker.stopped), KILL_MARGIN
+        if not self.is_disturbed(0, worker.rank):
+            limit = 2 * self.schedule.latency
+        limit += sum(fault.seconds for fault in self.schedule.of("freeze") if fault.node == worker.rank)
+        if stayed > limit + 0.01:
+            self.violate(f"node-{worker.rank} was released, and stays for {stayed:.2f} s")
 
     def watch_end(self, container: Container, outcome: Outcome) -> None:
         """What must hold at the moment in which a node ends."""

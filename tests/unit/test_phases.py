@@ -118,6 +118,8 @@ def test_the_way_of_a_job_on_worker_0() -> None:
     assert seen.phases() == ["ending", "ending"], "a rank that starts late runs no job"
     seen.step(events.Woke(), actions.Send(1, messages.Release(7, "", False, False)))
     assert seen.phases() == ["ending", "released"]
+    seen.step(events.Heard(1, messages.Leaving()), actions.HangUp(1))
+    assert seen.phases() == ["ending", "ended"]
     seen.step(events.Woke(), actions.End(DONE))
     assert (seen.phases()[0], seen.details()[0]) == ("ended", "rank 1 on b exited with 7; exit 7")
     assert seen.shown(DONE)["outcome"] == {"status": 7, "reason": "rank 1 on b exited with 7"}
@@ -153,6 +155,8 @@ def test_a_lost_node_stays_lost_until_it_comes_back(last: Any) -> None:
     seen.step(events.Woke(), actions.Send(0, last), actions.Send(1, last))
     assert (seen.phases()[1], seen.details()[1]) == ("lost", "b is lost: its session ended")
     assert seen.phases()[0] != "lost"
+    seen.step(events.Heard(1, messages.Leaving()))
+    assert seen.phases()[1] == "lost", "worker-0 does not wait for it"
     seen.step(events.Answered(1, NodeReport(1, 2, "")), actions.Send(1, messages.Start(1)))
     assert seen.phases()[1] == "launching"
 
