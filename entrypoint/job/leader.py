@@ -286,7 +286,8 @@ class Leader:
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         if message.stop and not self._begun and self.attempt == 1:
-            self._act(actions.HangUp(node))  # it leaves before the start; we wait until it comes back
+            if self.outcome is None:  # it leaves before the start; we wait until it comes back
+                self._act(actions.HangUp(node))
             return
         lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = lost or f"{self._host(node)}: {message.reason}"

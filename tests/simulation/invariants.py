@@ -69,8 +69,11 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
 
 def _phases(schedule: Schedule, world: World) -> list[str]:
     """Of whoever left after a release the leader knows where its time went, unless a session was cut."""
-    counts_as_lost = any(fault.seconds >= HEARTBEAT for fault in schedule.of("freeze"))
-    if counts_as_lost or schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie"):
+    frozen = schedule.of("freeze")
+    # One that stands still for so long counts as lost; after a second signal none that stands still is waited for.
+    if any(fault.seconds >= HEARTBEAT for fault in frozen) or (frozen and schedule.of("twice")):
+        return []
+    if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie"):
         return []
     return [
         f"node-{rank} was released, and its phases are not at the leader"
