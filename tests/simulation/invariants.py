@@ -103,7 +103,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if schedule.status or schedule.restarts or not world.began or fault.at < world.began or not world.hit_running:
         return []  # before the start, after the end, or in another attempt
     wrong = []
-    if fault.kind in ("kill", "reboot", "vanish", "cut") and fault.node and not (status == 75 and name in reason):
+    right = (status == 75 and name in reason) or (status == 0 and world.all_well())
+    if fault.kind in ("kill", "reboot", "vanish", "cut") and fault.node and not right:
         wrong.append(f"{name} was lost, and the job ended with {status} ({reason})")
     if fault.kind == "freeze" and fault.seconds < HEARTBEAT and status:
         wrong.append(f"EP603 {name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
