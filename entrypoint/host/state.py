@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint import heartbeat
 from entrypoint.host.speaker import Speaker
-from entrypoint.job.phases import SOCKET, Board
+from entrypoint.job.board import SOCKET, Board
 from entrypoint.model import Outcome, Plan
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec

@@ -19,7 +19,7 @@ from typing import Any
 
 from entrypoint.errors import NoInputError, RefusedError, UnavailableError, UsageError
 from entrypoint.host import health, proc
-from entrypoint.job.phases import SOCKET
+from entrypoint.job.board import SOCKET
 
 PATIENCE = 3.0  # seconds for an answer, or for the result of a boot that has just ended
 _MOMENT = 0.5  # seconds in which a boot that we have not heard of yet may end, or begin

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoint.job.phases import DOWN, PHASES
+from entrypoint.job.board import DOWN, PHASES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -454,8 +454,8 @@ def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     """The board, and what makes metrics of it, are broken on purpose."""
     broken = (
-        "from entrypoint.job import metrics, phases; from entrypoint import cli\n"
-        "phases.Board.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
+        "from entrypoint.job import board, metrics; from entrypoint import cli\n"
+        "board.Board.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
     env = {"ENTRYPOINT_METRICS_FILE": str(bench.folder / "it.prom")}

@@ -10,11 +10,11 @@ from unittest import mock
 from entrypoint.job import (
     actions,
     analysis,
+    board,
     ending,
     leader,
     messages,
     peers,
-    phases,
     ranks,
     rollcall,
     survey,
@@ -130,8 +130,8 @@ DEFECTS: dict[str, list[Plant]] = {
     "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
     "a worker leaves before its last word has arrived": [_swap(worker.Worker, "_say_last", worker.Worker._tell_leader)],
     "a worker is kept after its last word": [_swap(actions, "HangUp", lambda node: actions.ShowLine())],
-    "a lost node is not shown as lost": [_swap_handler(phases._ACTIONS, actions.Lost, _nobody)],
-    "an end is not shown": [_swap_handler(phases._ACTIONS, actions.End, _nobody)],
+    "a lost node is not shown as lost": [_swap_handler(board._ACTIONS, actions.Lost, _nobody)],
+    "an end is not shown": [_swap_handler(board._ACTIONS, actions.End, _nobody)],
     "a check runs the job": [_swap(survey.Survey, "begin", lambda self, failed=None: False)],
     "a node that hangs holds up a check for ever": [_swap(survey, "MARGIN", 1e6)],
     "a failure is 0": [

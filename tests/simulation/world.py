@@ -13,9 +13,9 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.job import actions, events, messages
+from entrypoint.job.board import ENDED, LOST, Board
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
-from entrypoint.job.phases import ENDED, LOST, Board
 from entrypoint.job.record import Record
 from entrypoint.job.worker import Worker
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan

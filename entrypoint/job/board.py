@@ -1,7 +1,8 @@
-"""What others may know of a boot: the phase of each node, as this node's events and actions show it. Pure.
+"""What others may know of a boot while it runs: each node's phase, as this node's events and actions show it. Pure.
 
 The loop shows every step of the machine to a Board; the machine itself knows nothing of it. On worker-0 the board has
-all nodes, on a worker this node and what it knows of the leader.
+all nodes, on a worker this node and what it knows of the leader. How long each step took is in record.py: those are
+other phases, of a node's own clock, and worker-0 has them only at the end.
 """
 
 from __future__ import annotations

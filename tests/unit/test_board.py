@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import spec
 from entrypoint.job import actions, events, messages, metrics
-from entrypoint.job.phases import PHASES, Board
+from entrypoint.job.board import PHASES, Board
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 
