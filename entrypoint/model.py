@@ -291,9 +291,7 @@ class Launch:
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
     needs_rank_table: bool = False  # starts when the platform has written it
-    answers: bool = (
-        False  # its stdout is what a command was asked for, which stays as it is whatever lines are asked for
-    )
+    answers: bool = False  # its stdout is a command's answer, which stays as it is whatever lines are asked for
     tagged: str = ""  # whose way to tag ranks' output where it cuts it (frames.py), where lines are asked for
     unite: tuple[str, ...] = ()  # what makes ranks' lines whole again that come through one pipe: its command line
     why_file: str = ""  # in the run directory, where its program is ours: why it failed, which is then our own failure
