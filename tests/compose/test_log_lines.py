@@ -56,7 +56,7 @@ def lines(data: bytes) -> Counter[bytes]:
     return Counter(re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data))
 
 
-@pytest.mark.parametrize("asked", [True, False], ids=["prefix", "control"])
+@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=SLOW)], ids=["prefix", "control"])
 @pytest.mark.parametrize(("image", "launcher"), MPIS)
 def test_every_line_of_every_rank_is_whole(
     image: str, launcher: str, asked: bool, modelarts: ModelArts, tmp_path: Path

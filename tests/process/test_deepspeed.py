@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -69,6 +70,12 @@ def start(folder: Path, program: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(line, cwd=folder, stdout=out, stderr=out, start_new_session=True)
 
 
+def heeds(pid: int, signum: int) -> bool:
+    """Whether the process has a handler for this signal."""
+    found = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(found and int(found[1], 16) >> (signum - 1) & 1)
+
+
 @pytest.mark.parametrize(("failure", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
 def test_the_status_is_that_of_the_process_that_failed(tmp_path: Path, failure: str, status: int) -> None:
     process = start(tmp_path, f'[ "$RANK" = 0 ] || {{ {failure}; }}')
@@ -90,6 +97,7 @@ def test_told_to_stop_it_waits_for_all_as_long_as_they_take(tmp_path: Path) -> N
     process = start(tmp_path, f"exec 1>>said; {saves}")
     said = tmp_path / "said"
     until(lambda: said.exists() and said.read_text().count("up") == 2, 20, "both are up")
+    until(lambda: heeds(process.pid, signal.SIGTERM), 10, "the launcher, which is later than they are")
     os.killpg(process.pid, signal.SIGTERM)  # as the entrypoint does: to all at once
     assert process.wait(10) == 143
     assert said.read_text().count("saved") == 2, (tmp_path / "out").read_text()

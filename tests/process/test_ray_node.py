@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -90,7 +91,9 @@ class Bed:
 
     def close(self) -> None:
         for process in self.made:
-            if process.poll() is None:
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # it may have left its program, which the entrypoint would end
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
         for pid in self.rays():
