@@ -34,7 +34,7 @@ EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio
 OUTSIDE = {"host", "programs", "session", "run.py", "cli"}  # who may have effects
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
 OUTSIDE |= {"registry.py", "render.py", "supervised.py"}
-MOST_LINES = 400
+MOST_LINES = 600
 
 Sources = Mapping[str, str]  # path in the package, such as host/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -215,7 +215,7 @@ BREACHES = [
     (docstrings, "spec.py", '"""M."""\nasync def load(): ...', "spec.py:2: load"),
     (docstrings, "spec.py", '"""M."""\nclass Spec: ...', "spec.py:2: Spec"),
     (docstrings, "spec.py", '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...', "spec.py:4: Spec.load"),
-    (lengths, "spec.py", "x = 1\n" * 401, "spec.py: 401 lines"),
+    (lengths, "spec.py", "x = 1\n" * 601, "spec.py: 601 lines"),
 ]
 
 
@@ -236,7 +236,7 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (effects, "spec.py", "import osmosis"),
         (sleeps, "run/node.py", "event.wait()  # never time.sleep"),
         (docstrings, "errors.py", '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...'),
-        (lengths, "spec.py", "x = 1\n" * 400),
+        (lengths, "spec.py", "x = 1\n" * 600),
     ],
 )
 def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:
