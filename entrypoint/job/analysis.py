@@ -5,6 +5,7 @@ No clock runs here: a function whose answer is not certain yet returns how long 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from entrypoint.errors import RetryError
@@ -40,10 +41,24 @@ class End:
 
 @dataclass
 class Ends:
-    """The nodes whose end is still awaited, and the failures reported so far, oldest first."""
+    """The nodes whose end is still awaited, and the failures reported so far, oldest first.
+
+    A node of an elastic job counts once its launcher has met the others. Until `least` of them have, every node does:
+    whatever fails before the job runs is the job's failure.
+    """
 
     awaited: set[int] = field(default_factory=set)
     failures: list[End] = field(default_factory=list)
+    least: int = 0  # nodes that are enough for an elastic job; 0: it is none
+    met: set[int] = field(default_factory=set)  # nodes of an elastic job whose launchers have met
+
+    def counts(self, node: int) -> bool:
+        """Whether this node's end is a part of the job's."""
+        return not self.least or node in self.met or len(self.met) < self.least
+
+    def late(self) -> set[int]:
+        """The nodes that still run and do not count: the others may have ended before they could meet them."""
+        return {node for node in self.awaited if not self.counts(node)}
 
     def of_rank(self, end: End) -> float | None:
         """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time runs already."""
@@ -60,7 +75,7 @@ class Ends:
         if end.status != 0:
             self.failures.append(end)
             return _VAGUE_SETTLE if end.status == _VAGUE and (self.awaited or not last) else 0.0
-        return None if self.awaited else 0.0
+        return None if self.awaited - self.late() else 0.0
 
     def cause(self) -> End | None:
         """The failure that most likely caused the others; None if nothing failed."""
@@ -74,14 +89,29 @@ class Heard:
     asked: int  # ranks that the launcher was told to start
     placed: dict[int, str] = field(default_factory=dict)  # rank -> host
     ended: dict[int, int] = field(default_factory=dict)  # rank -> status
+    slots: Mapping[str, int] = field(default_factory=dict)  # host -> ranks that the hostfile gives it, in its order
 
     def all_started(self) -> bool:
-        """Whether as many ranks have started as were asked for."""
-        return len(self.placed) >= self.asked
+        """Whether the ranks that were asked for have started."""
+        return len(self.placed) >= self.asked and all(rank in self.placed for rank in range(self.asked))
 
     def all_well(self) -> bool:
         """Whether every rank has started and ended with 0: no later end of the launcher changes that."""
         return self.all_started() and self.ended.keys() >= self.placed.keys() and not any(self.ended.values())
+
+    def above_slots(self, own: str) -> list[str]:
+        """The hosts, but for our own, that report more ranks than mpirun gives them where it fills the hostfile's slots
+        in order: `b reports 4 ranks and has 2 slots`. Their reports may be about other nodes' ranks."""
+        left, shares = self.asked, {}
+        for host, slots in self.slots.items():
+            shares[host] = min(slots, left)
+            left -= shares[host]
+        reported = Counter(self.placed.values())
+        return [
+            f"{host} reports {count(reported[host], 'rank')} and has {count(self.slots.get(host, 0), 'slot')}"
+            for host in self.slots
+            if host != own and reported[host] > shares[host]
+        ]
 
     def words(self) -> str:
         """How many ranks were started, and where: `1 of 4 ranks | 1 rank on 1 node: a 0`."""

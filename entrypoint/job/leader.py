@@ -40,7 +40,7 @@ class Leader:
         self._talk = Talk(machine, self._me, self._peers)
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
         self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
-        self._ends = Ends()
+        self._ends = Ends(least=draft.launch.least or 0)
         failures, stay = self._ends.failures, draft.launch.agents_stay
         self._ranks = RankWatch(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
         self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
@@ -86,8 +86,8 @@ class Leader:
                 return  # it decides once more, when the table is shown
             self.outcome = outcome
             self._stalls.over = True
-            running = self._running or outcome.status != 0 or self._draft.launch.awaited is not None
-            self._ending.begin(outcome, self.attempt, running)
+            others = self._draft.launch.awaited is not None or bool(self._ends.late())
+            self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
 
     def _stop(self, outcome: Outcome) -> None:
         """Somebody asked us to stop."""
@@ -139,13 +139,20 @@ class Leader:
     def _take_in(self, node: int, report: NodeReport) -> None:
         """A node of an elastic job comes later than the others, or comes back."""
         if report.not_ready:
-            self._say(f"{self._host(node)} cannot join: {report.not_ready.reason}")
-            self._tell(node, messages.Release(**vars(report.not_ready)))
-            del self._peers[node]
+            self._turn_away(node, report.not_ready)
             return
         self._ends.awaited.add(node)
+        self._ends.met.discard(node)
         self._say(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
         self._tell(node, messages.Start(self.attempt))
+
+    def _turn_away(self, node: int, outcome: Outcome) -> None:
+        """A node of an elastic job has failed before it has met the others, which go on without it."""
+        self._say(f"{self._host(node)} cannot join: {outcome.reason}")
+        self._tell(node, messages.Release(**vars(outcome)))
+        del self._peers[node]
+        self._talk.lose(node)
+        self._ends.awaited.discard(node)
 
     def _look_complete(self) -> None:
         call = self._roll_call
@@ -167,8 +174,10 @@ class Leader:
             first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
             self._decide(replace(first, reason=words))
             return
-        # A leader that has replaced a lost one does not know how often the others have started.
-        self.attempt = max(self.attempt, *(report.attempt for report in members.reports))
+        # A leader that has replaced a lost one does not know how often the others have started. No node has more often
+        # than restarts allow.
+        attempts = max(report.attempt for report in members.reports)
+        self.attempt = max(self.attempt, min(attempts, self._spec.restarts + 1))
         for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
             self._say(words)
         slots = sum(report.slots for report in members.reports if report.rank in self._here)
@@ -177,7 +186,10 @@ class Leader:
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:
+        own = self._own_report if self._peers else self._draft.members.reports[self._me]
+        reports = {self._me: own} | {node: peer.report for node, peer in self._peers.items()}
         self._ranks.heard.asked = event.asked
+        self._ranks.heard.slots = {self._host(node): report.slots for node, report in sorted(reports.items())}
         awaited = self._here if event.awaited is None else event.awaited
         self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
         self._begun = self._running = True
@@ -232,6 +244,7 @@ class Leader:
             self._say(reason)  # say it now: the last line comes only after the grace
         if self._can_do_without(node):
             self._ends.awaited.discard(node)
+            self._ends.met.discard(node)
             del self._peers[node]
             self._talk.forget(node=node)
             self._stalls.lose(node)
@@ -241,9 +254,10 @@ class Leader:
         self._decide(RetryError(reason).outcome)
 
     def _can_do_without(self, node: int) -> bool:
-        """Whether enough nodes of an elastic job are left that still run."""
+        """Whether this node does not count, or enough nodes of an elastic job are left that still run."""
         least, left = self._draft.launch.least, self._ends.awaited - {node}
-        return least is not None and self.outcome is None and self._begun and len(left) >= least
+        goes_on = least is not None and self.outcome is None and self._begun
+        return goes_on and (not self._ends.counts(node) or len(left) >= (least or 0))
 
     # -- what members say
 
@@ -255,11 +269,46 @@ class Leader:
             peer.heard = self._machine.now
         elif event.node != self._me:
             return  # its session has ended
+        if event.node != self._me and (why := self._wrong(event.node, event.message)):
+            self._reject(event.node, why)
+            return
         kind = type(event.message)
         if kind in _ANSWERS:
             self._talk.note(event.node, kind)
         elif kind in _MESSAGES:  # others answer a question that was asked earlier
             _MESSAGES[kind](self, event.node, event.message)
+
+    def _wrong(self, node: int, message: Any) -> str:
+        """Why this is not for that worker to say; "" if it is."""
+        launch = self._draft.launch
+        host, rank = self._host(node), getattr(message, "rank", None)
+        holds = {
+            messages.CALL: False,  # the answer to it comes as Answered or Disagreed
+            messages.STARTED: self._begun,
+            messages.RANKS: launch.reports == "ranks",
+            messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank or 0, host),
+            messages.OWN_PROGRAM: launch.completion != "leader",
+            messages.ELASTIC: launch.least is not None,
+            messages.CHECK: self._draft.check is not None,
+        }
+        return messages.wrong(message, messages.WORKER_SAYS, holds)
+
+    def _reject(self, node: int, why: str) -> None:
+        """A worker has said what it may not say: it has failed, as one that sends what is no message."""
+        self._act(actions.HangUp(node))
+        self._lose(node, f"it says what no node of this job does: {why}")
+
+    def _rank_start(self, node: int, message: messages.RankStart) -> None:
+        host, what = self._host(node), f"rank {message.rank}"
+        other = self._ranks.started(message.rank, host)
+        if other and node == self._me:  # what runs here is known
+            (liar,) = (each.rank for each in self._topology.nodes if each.host == other)
+            self._reject(liar, f"that {what} runs there, which runs on {host}")
+        elif other == self._topology.this.host:
+            self._reject(node, f"that {what} runs there, which runs on {other}")
+        elif other:
+            do = "see the logs of both: one of them reports what is not so"
+            self._decide(RetryError(f"EP619 {other} and {host} both report that {what} runs there", do=do).outcome)
 
     def _rank_end(self, node: int, message: messages.RankEnd) -> None:
         self._ranks.heard.ended[message.rank] = message.status
@@ -280,9 +329,25 @@ class Leader:
             else:
                 self._settle(end)
             return
-        here = [self._topology.nodes[each] for each in sorted(self._here)] if self._peers else []
+        if end.status and not self._ends.counts(node):
+            self._ends.awaited -= {node} if message.last else set()
+            self._say(f"EP621 {self._host(node)} has not joined the others, which go on without it: {end.reason}")
+            return
+        counted = [each for each in sorted(self._here) if self._ends.counts(each)] if self._peers else []
+        here = [self._topology.nodes[each] for each in counted]
         end = on_node(end, self._host(node), here, self._draft.launch.awaited)
-        self._settle_in(self._ends.of_node(node, end, message.last), end)
+        seconds = self._ends.of_node(node, end, message.last)
+        if not end.status and seconds is not None and self._ends.late():
+            # Their launchers may have met the others, and the word of it be on its way. After two answers it is here.
+            ask = self._talk.ask_all_they_know
+            ask(lambda: ask(lambda: self._settle_unless_met(end)))
+            return
+        self._settle_in(seconds, end)
+
+    def _settle_unless_met(self, end: End) -> None:
+        """All that count have ended, unless one has met them meanwhile, whose end is awaited then."""
+        if self._ends.awaited == self._ends.late():
+            self._settle(end)
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         if message.stop and not self._begun and self.attempt == 1:
@@ -294,6 +359,8 @@ class Leader:
         outcome = Outcome(message.status, words, message.program)
         if message.stop:
             self._stop(outcome)
+        elif self._begun and self.outcome is None and not self._ends.counts(node):
+            self._turn_away(node, outcome)
         else:
             self._decide(outcome)
 
@@ -382,9 +449,10 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
 _UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.Progress)
 _ANSWERS = (messages.Shown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
-    messages.RankStart: lambda leader, node, message: leader._ranks.started(message.rank, leader._host(node)),
+    messages.RankStart: Leader._rank_start,
     messages.RankEnd: Leader._rank_end,
     messages.Ended: Leader._program_ended,
+    messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
     messages.Hurry: lambda leader, node, message: leader._ending.force(),

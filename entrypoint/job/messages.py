@@ -7,6 +7,7 @@ Ping               Pong                      still there; the answer comes after
 Stacks             Shown                     stacks of the ranks
 StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, its end
                    RankStart, RankEnd        a rank there; Ended: a program of its own
+                   Met                       its launcher is one of an elastic job's
                    Limit, Failed, Hurry      what else happened there
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Look               Observed                  `check --all`: what a node sees of itself
@@ -212,6 +213,11 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Met:
+    """The launcher of this node has met those of the other nodes, and started its first rank."""
+
+
+@dataclass(frozen=True)
 class DaemonStarted:
     """The command of StartDaemon has ended: with 0 if mpirun's daemon now runs in the background."""
 
@@ -358,8 +364,54 @@ class Release:
 
 # fmt: off
 FROM_WORKER = (
-    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, DaemonStarted, Daemon, Limit, Failed, Hurry, Signal,
-    Stopped, Observed, Phases, Leaving,
+    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, Met, DaemonStarted, Daemon, Limit, Failed, Hurry,
+    Signal, Stopped, Observed, Phases, Leaving,
 )
 FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Look, Stop, LetGo, Release)
 # fmt: on
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Who may say what: a node is believed about itself, its own ranks and its own programs, and about nothing else
+
+# Conditions of a message, as they are said of one that does not meet them.
+CALL = "outside the roll call"
+CALLED = "before the roll call"
+STARTED = "before the start"
+RANKS = "in a job whose launcher starts no ranks on all nodes"
+OWN_RANK = "of a rank that does not run there"
+OWN_PROGRAM = "of the leader's launcher"
+ELASTIC = "in a job that is not elastic"
+CHECK = "in a job that is no check"
+SUCCESS = "of a success before the start"
+
+# Each message, by whom it is sent, and what must hold for it. Any node may stop the job, or have its ranks get a user
+# signal: it may be the only one that was told to.
+WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
+    **dict.fromkeys((Facts, Busy, Refuse), (CALL,)),
+    **dict.fromkeys((Pong, Shown, Stopped, Phases, Leaving, Failed, Hurry, Signal), ()),
+    **dict.fromkeys((RankStart, RankEnd), (STARTED, RANKS, OWN_RANK)),
+    Ended: (STARTED, OWN_PROGRAM),
+    Met: (STARTED, ELASTIC),
+    DaemonStarted: (STARTED, RANKS),
+    Daemon: (RANKS,),
+    Limit: (STARTED, RANKS),
+    Observed: (CHECK,),
+}
+LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
+    Hello: (CALL,),
+    **dict.fromkeys((Start, Ping, Stacks, Signal, Stop, LetGo), (CALLED,)),
+    StartDaemon: (CALLED, STARTED, RANKS),
+    Look: (CALLED, CHECK),
+    Release: (CALLED, SUCCESS),
+}
+
+
+def wrong(message: Any, says: Mapping[type, tuple[str, ...]], holds: Mapping[str, bool]) -> str:
+    """Why who sent this message may not say it: `rank_end of a rank that does not run there`; "" where it may."""
+    return next((f"{kind_of(type(message))} {each}" for each in says[type(message)] if not holds[each]), "")
+
+
+def kind_of(message: type) -> str:
+    """What a message is called on the network, such as `rank_end`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()

@@ -37,6 +37,7 @@ class RankWatch:
         agents_stay: bool,
     ) -> None:
         self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
+        self._own = topology.this.host
         self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
         self.heard = Heard(0)
         self._agents_stay = agents_stay
@@ -45,19 +46,32 @@ class RankWatch:
         self._end: End | None = None  # mpirun's own
         self._passed = -1  # bytes that mpirun had passed on when it was measured last
         self._ending = False  # whether every rank has ended well, and mpirun is to follow
+        self._placed = False  # whether it was said where the ranks run
 
-    def started(self, rank: int, host: str) -> None:
-        """A rank has started there."""
-        self.heard.placed[rank] = host
+    def runs_on(self, rank: int, host: str) -> bool:
+        """Whether that host is the one that has reported this rank's start."""
+        return self.heard.placed.get(rank) == host
+
+    def started(self, rank: int, host: str) -> str:
+        """A rank has started there. Returns the host that has reported its start before, where that is another one."""
+        before = self.heard.placed.setdefault(rank, host)
+        if before != host:
+            return before
         self._act(actions.ShowLine())
-        if len(self.heard.placed) != self.heard.asked:
-            return
+        if not self._placed and self.heard.all_started():
+            self._placed = True
+            self._show_placement()
+        return ""
+
+    def _show_placement(self) -> None:
         self._machine.say(words := placement(self.heard.placed))
         empty = without_rank(self._nodes, self.heard.placed)
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
+            hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
+            what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
             do = "see that mpirun's options let it use the hostfile"
-            self._decide(ConfigError(f"EP604 no rank runs on {', '.join(empty)}", words, do).outcome)
+            self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
 
     def out_of_time(self) -> None:
         """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
@@ -114,14 +128,22 @@ class RankWatch:
     def progress(self, written: int, read: bool) -> None:
         """What mpirun had written when it was looked at."""
         if written == self._passed and self.heard.all_well():
-            self._machine.say("EP613 mpirun did not end, though every rank did: it is ended")
-            self._settle(End(0, "every rank", "every rank exited with 0"))
+            self._stays()
             return
         self._passed = written
         # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
         self._machine.after(limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.Measure())))
+
+    def _stays(self) -> None:
+        """mpirun hangs. It is a success only if each node has reported its own ranks and no others."""
+        if above := self.heard.above_slots(self._own):
+            what, do = "EP620 mpirun did not end, though every rank is reported to have ended with 0", "retry"
+            self._decide(RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome)
+            return
+        self._machine.say("EP613 mpirun did not end, though every rank did: it is ended")
+        self._settle(End(0, "every rank", "every rank exited with 0"))
 
     def start_daemon(self, node: int, command: str) -> None:
         """mpirun wants a daemon on that node; without a command it is refused."""

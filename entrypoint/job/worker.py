@@ -115,7 +115,23 @@ class Worker:
         self._heard, self._connected = self._machine.now, True
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
+        if why := self._wrong(event.message):
+            self._on_lost(events.Lost(_LEADER, f"it says what no leader does: {why}"))
+            return
         _FROM_LEADER[type(event.message)](self, event.message)
+
+    def _wrong(self, message: Any) -> str:
+        """Why this is not for the leader to say now; "" if it is."""
+        checks = self._draft.check is not None
+        holds = {
+            messages.CALL: not self._started,
+            messages.CALLED: bool(self._leader_name),
+            messages.STARTED: self._started,
+            messages.RANKS: self._draft.launch.reports == "ranks",
+            messages.CHECK: checks,
+            messages.SUCCESS: self._started or checks or getattr(message, "status", 0) != 0,
+        }
+        return messages.wrong(message, messages.LEADER_SAYS, holds)
 
     def _hello(self, hello: messages.Hello) -> None:
         wrong = self._disagreement(hello)

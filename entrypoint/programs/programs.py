@@ -57,6 +57,7 @@ class Programs:
         self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._ranks_started = 0  # by mpirun's daemon
+        self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         self._failed_ranks: dict[int, End] = {}  # of programs' ranks, until the same rank starts again
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
@@ -83,6 +84,7 @@ class Programs:
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
                 self._ranks.read()  # reports of ranks go before this answer
+                self._program_ranks.read()
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which would end.
@@ -221,6 +223,9 @@ class Programs:
         self._note(event, f"rank {rank}", time.monotonic())
         if event == "start":
             self._failed_ranks.pop(rank, None)
+            if self._plan.launch.least is not None and not self._met:
+                self._met = True
+                self._tell(messages.Met())
         elif event == "copy":
             self._copy_ended(value)
         elif value:
@@ -274,6 +279,8 @@ class Programs:
         return tuple(one_line(line, LINE) for line in [line.rstrip() for line in lines if line.strip()][-LINES:])
 
     def _daemon_ended(self, name: str, wait: int) -> None:
+        if not self._by_ranks:
+            return  # a rank has started an MPI of its own
         status = process.exit_status(os.waitstatus_to_exitcode(wait))
         self._tell(messages.Daemon(name, status, self._why(status)))
 

@@ -7,11 +7,10 @@ refused, unknown fields are ignored. No clock runs here.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, one_line
+from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, kind_of, one_line
 from entrypoint.values import fields
 
 Kinds = Mapping[str, type]
@@ -22,13 +21,8 @@ _BURST, _RATE = 128 * 1024 * 1024, 1024 * 1024  # bytes that a peer may send at 
 _MESSAGE = 1000  # bytes that each message counts for beside its own, since each one costs time
 _WORDS = 256 * 1024  # bytes that a login shell may print before its node's first message
 
-
-def _kind(message: type) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()
-
-
-BY_WORKER: Kinds = {_kind(each): each for each in FROM_WORKER}
-BY_LEADER: Kinds = {_kind(each): each for each in FROM_LEADER}
+BY_WORKER: Kinds = {kind_of(each): each for each in FROM_WORKER}
+BY_LEADER: Kinds = {kind_of(each): each for each in FROM_LEADER}
 _NAMES = {message: kind for kind, message in {**BY_WORKER, **BY_LEADER}.items()}
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -69,9 +70,9 @@ def leader_ends(job: Cluster, seconds: float = 20) -> int:
 FORGED = r"say('facts', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx', **own)"
 
 
-def lead(job: Cluster, *command: str, seconds: str = "20") -> None:
+def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plain") -> None:
     env = {"ENTRYPOINT_TIMEOUTS_PEERS": seconds, "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", *command)
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *command)
     job.start(0, argv=argv, env=env)
 
 
@@ -111,6 +112,54 @@ def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str,
     assert words in job.err(0)
     assert all(line.startswith("[entrypoint") for line in job.err(0).splitlines()), "a forged line"
     assert "\x1b" not in job.err(0)
+
+
+# Of these, a rogue knows what the job is: it has the secret, and starts mpirun's daemon as it is told.
+STARTS = """await_start()
+while (order := json.loads(sys.stdin.readline()))["kind"] != "start_daemon":
+    pass
+import subprocess
+open(os.environ["ENTRYPOINT_RUN_DIR"] + "/rank.sh", "w").write("exec sleep 60")
+say('daemon_started', status=subprocess.run(["sh", "-c", order["command"]], stdout=2).returncode)
+while not os.path.exists("up"):
+    time.sleep(0.05)
+"""
+WELL = "say('ended', status=0, what='mpirun', reason='mpirun exited with 0', tail=[], last=True)"
+START_OF = "say('rank_start', rank=rank, pid=os.getpid())"
+END_OF = "say('rank_end', rank=rank, status=0, tail=[], why='')"
+SAYS = "EP602 node-1 is lost: it says what no node of this job does: "
+
+
+@pytest.mark.parametrize(
+    ("does", "status", "words"),
+    [
+        (f"{STARTS}{WELL}", 75, f"{SAYS}ended of the leader's launcher"),
+        (f"{STARTS}for rank in (0, 1): {END_OF}", 75, f"{SAYS}rank_end of a rank that does not run there"),
+        (f"{STARTS}for rank in (0, 1): {START_OF}; {END_OF}", 75, f"{SAYS}that rank 0 runs there, which runs on"),
+        (
+            f"await_start()\nfor rank in (0, 1): {START_OF}; {END_OF}",
+            78,
+            "EP604 node-1 reports 2 ranks and has 1 slot: none runs on node-0",
+        ),
+    ],
+    ids=["the launcher's end", "ends", "starts and ends", "before mpirun has started any"],
+)
+def test_a_peer_that_speaks_for_others_ends_no_job_well(cluster: Make, does: str, status: int, words: str) -> None:
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    mpi, job = version.split()[3], cluster(2, slots=1)
+    rogue(job, 1, f"os.chdir({str(job.folder)!r})\nsay('facts', **facts | dict(mpi={mpi!r}))\n{does}\ntime.sleep(60)\n")
+    lead(job, "sh", "-c", f"touch {job.folder}/up; {SLEEPS}", launcher="mpirun")
+    assert leader_ends(job) == status, job.both()
+    assert words in job.err(0)
+
+
+def test_a_peer_that_ends_well_before_the_start_ends_no_job(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    lies = f"say('facts', **facts)\n{WELL}\ntime.sleep(60)\n"
+    rogue(job, 1, lies)
+    lead(job, "true", seconds="4")  # node-2 never comes
+    assert leader_ends(job) == 69, job.both()
+    assert "node-1 (it says what no node of this job does: ended before the start)" in job.err(0)
 
 
 def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(cluster: Make) -> None:

@@ -1,0 +1,323 @@
+"""Who may say what: a node is believed about itself, its own ranks and its own programs, and about nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoint import __version__, spec
+from entrypoint.job import actions, events, messages
+from entrypoint.job.leader import Leader
+from entrypoint.job.worker import Worker
+from entrypoint.model import Check, Facts, NodeReport, Outcome
+from entrypoint.plan import settle
+from entrypoint.values import replace
+
+FACTS = Facts(
+    env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
+    programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3", "mpiexec.hydra",
+                                                    "hydra_pmi_proxy")},
+)  # fmt: skip
+MORE = {"elastic": "launcher: torchrun\nnodes: 2:3\n"}  # what such a job's spec has instead of its launcher
+WELL = {"status": 0, "what": "mpirun", "reason": "mpirun exited with 0", "tail": (), "last": True}
+SAMPLES = {
+    type(each): each
+    for each in (
+        messages.Facts(1, "", __version__, 0.0, 1, None, None, ()),
+        messages.Busy(),
+        messages.Refuse("a", "b", "c"),
+        messages.Pong(0.0, 0),
+        messages.Shown(),
+        messages.RankStart(1, 9),
+        messages.RankEnd(0, 0, (), ""),
+        messages.Ended(**WELL),
+        messages.Met(),
+        messages.DaemonStarted(0),
+        messages.Daemon("orted", 0, ""),
+        messages.Limit("no more"),
+        messages.Failed(9, "it cannot", False, False),
+        messages.Hurry(),
+        messages.Signal("SIGUSR1"),
+        messages.Stopped(),
+        messages.Observed({}),
+        messages.Phases((), 0.0, 0.0, 0.0, 0.0),
+        messages.Leaving(),
+        messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
+        messages.Start(1),
+        messages.StartDaemon("orted"),
+        messages.Ping(0),
+        messages.Stacks(),
+        messages.Stop(1.0),
+        messages.Look(),
+        messages.LetGo(),
+        messages.Release(0, "done", True, False),
+    )
+}
+
+
+class Node:
+    """A machine, and a clock that the test moves: three nodes of two slots each."""
+
+    def __init__(self, me: int = 0, launcher: str = "mpirun", check: bool = False, **settings: Any) -> None:
+        given = "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 2\ncommand: [train]\nsecret_file: /none\n"
+        given += MORE.get(launcher, f"launcher: {launcher}\n")
+        given += "".join(f"{name}: {value}\n" for name, value in settings.items())
+        job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
+        draft = replace(settle(job, FACTS), check=Check(1.0) if check else None)
+        self.now, self.done = 1000.0, []
+        self.answered = 0  # how many of these are
+        self.launch = draft.launch
+        self.machine: Any = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
+        self.told(events.Began())
+        self.told(events.DoorOpened(NodeReport(me, 2, __version__, "4.1.4")))
+
+    def told(self, event: Any) -> list[Any]:
+        done: list[Any] = self.machine.handle(event, self.now)
+        self.done += done
+        return done
+
+    def hears(self, *said: Any, sender: int = 1) -> list[Any]:
+        return [action for message in said for action in self.told(events.Heard(sender, message))]
+
+    def answers(self, *nodes: int, attempt: int = 1) -> None:
+        self.told(events.NameState("a", ""))
+        for node in nodes:
+            self.told(events.Answered(node, NodeReport(node, 2, __version__, "4.1.4", attempt=attempt), "10.0.0.1"))
+
+    def start(self, *nodes: int) -> Node:
+        self.answers(*(nodes or (1, 2)))
+        asked = self.launch.ranks or 0 if self.launch.reports == "ranks" else 0
+        self.told(events.Prepared(asked, self.launch.awaited))
+        return self
+
+    def waits(self, seconds: float) -> None:
+        """Time passes; all nodes answer pings, and mpirun prints nothing."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 1.0)
+            self.told(events.Woke())
+            while self.answered < len(self.done):
+                self.answered += 1
+                match self.done[self.answered - 1]:
+                    case actions.Measure():
+                        self.told(events.Progress(100, True))
+                    case actions.Send(node, messages.Ping(number)):
+                        self.hears(messages.Pong(0.0, number), sender=node)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        decided: Outcome | None = self.machine.outcome
+        return decided
+
+    def rejected(self) -> set[int]:
+        return {each.node for each in self.done if isinstance(each, actions.HangUp)}
+
+
+LATER = {messages.Facts, messages.Busy, messages.Refuse}  # answers to the roll call, which is over
+NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messages.Daemon, messages.Limit}
+NO_JOB = {messages.RankStart, messages.RankEnd, messages.Ended, messages.Met, messages.DaemonStarted, messages.Limit}
+REFUSED = {
+    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Observed},
+    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Observed},
+    "torchrun": LATER | NO_RANKS | {messages.Met, messages.Observed},
+    "plain": LATER | NO_RANKS | {messages.Met, messages.Observed},
+    "elastic": LATER | NO_RANKS | {messages.Observed},
+}
+
+
+def test_each_message_is_in_the_table() -> None:
+    assert set(messages.WORKER_SAYS) == set(messages.FROM_WORKER)
+    assert set(messages.LEADER_SAYS) == set(messages.FROM_LEADER)
+    assert set(SAMPLES) == {*messages.FROM_WORKER, *messages.FROM_LEADER}
+
+
+@pytest.mark.parametrize("launcher", REFUSED)
+@pytest.mark.parametrize("message", messages.FROM_WORKER)
+def test_what_a_worker_may_say_of_a_running_job(launcher: str, message: type) -> None:
+    node = Node(launcher=launcher).start()
+    node.hears(SAMPLES[message])
+    refused = message in REFUSED[launcher]
+    assert node.rejected() == ({1} if refused or message is messages.Leaving else set())
+    assert node.outcome != Outcome(0, ""), "whatever it says"
+    assert node.outcome is None or node.outcome.status != 0
+    if refused and launcher != "elastic":
+        assert node.outcome
+        assert node.outcome.status == 75
+        assert node.outcome.reason.startswith("EP602 b is lost: it says what no node of this job does: ")
+        assert messages.kind_of(message) in node.outcome.reason
+
+
+@pytest.mark.parametrize("launcher", REFUSED)
+@pytest.mark.parametrize("message", messages.FROM_WORKER)
+def test_what_a_worker_may_say_before_the_start(launcher: str, message: type) -> None:
+    node = Node(launcher=launcher)
+    node.answers(1)
+    node.hears(SAMPLES[message])
+    node.waits(10)
+    if message in REFUSED[launcher] | NO_JOB:
+        assert actions.Call(1) in node.done[-40:] or node.rejected() == {1}, "it is called again"
+    assert node.outcome is None or node.outcome.status != 0
+
+
+@pytest.mark.parametrize("message", [messages.RankStart, messages.RankEnd, messages.Ended])
+def test_what_only_the_own_node_says(message: type) -> None:
+    """The control: the same of the leader's own programs, under mpirun."""
+    node = Node().start()
+    node.hears(messages.RankStart(0, 8), SAMPLES[message], sender=0)
+    assert node.rejected() == set()
+    assert node.outcome is None or node.outcome.status == 0
+
+
+def test_a_check_hears_of_a_check_alone() -> None:
+    node = Node(check=True)
+    node.answers(1, 2)
+    node.hears(messages.RankStart(0, 9))
+    assert node.rejected() == {1}
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("called", [False, True])
+@pytest.mark.parametrize("message", messages.FROM_LEADER)
+def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> None:
+    node = Node(me=1)
+    if called:
+        node.hears(SAMPLES[messages.Hello], sender=0)
+    if called and started:
+        node.hears(SAMPLES[messages.Start], sender=0)
+    before = len(node.done)
+    node.hears(SAMPLES[message], sender=0)
+    started &= called
+    refused = {
+        (False, False): set(messages.FROM_LEADER) - {messages.Hello},
+        (True, False): {messages.StartDaemon, messages.Look, messages.Release},
+        (True, True): {messages.Hello, messages.Look},
+    }[called, started]
+    if message not in refused:
+        return
+    if started:
+        assert node.outcome
+        assert node.outcome.status == 75
+        assert f"it says what no leader does: {messages.kind_of(message)} " in node.outcome.reason
+    else:  # it waits for its leader
+        assert node.outcome is None
+        assert node.done[before:] == []
+
+
+def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
+    """The control of a success before the start."""
+    for node, message in (
+        (Node(me=1, check=True), SAMPLES[messages.Release]),
+        (Node(me=1), messages.Release(69, "2 peers did not answer", False, False)),
+    ):
+        node.hears(SAMPLES[messages.Hello], message, sender=0)
+        assert node.outcome
+        assert node.outcome.status == message.status
+
+
+# -- ranks
+
+
+def starts(*ranks: int) -> list[Any]:
+    return [messages.RankStart(rank, 100 + rank) for rank in ranks]
+
+
+def ends(*ranks: int, status: int = 0) -> list[Any]:
+    return [messages.RankEnd(rank, status, (), "") for rank in ranks]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "hydra"])
+def test_a_worker_that_reports_all_ranks_ends_no_job_well(launcher: str) -> None:
+    node = Node(launcher=launcher).start()
+    node.hears(*starts(0, 1), sender=0)
+    node.hears(*starts(*range(6)), *ends(*range(6)), messages.Ended(**WELL))
+    assert node.outcome == Outcome(
+        75, "EP602 b is lost: it says what no node of this job does: that rank 0 runs there, which runs on a"
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+def test_what_runs_on_the_leader_is_known_there(first: int, second: int) -> None:
+    node = Node().start()
+    node.hears(*starts(0), sender=first)
+    assert node.outcome is None
+    node.hears(*starts(0), sender=second)
+    assert node.rejected() == {1}
+
+
+def test_two_workers_that_report_one_rank_are_both_named() -> None:
+    node = Node().start()
+    node.hears(*starts(4), sender=1)
+    node.hears(*starts(4), sender=2)
+    assert node.outcome
+    assert node.outcome.status == 75
+    assert node.outcome.reason.startswith("EP619 b and c both report that rank 4 runs there | see")
+
+
+def test_the_end_of_a_rank_is_believed_of_its_own_node() -> None:
+    node = Node().start()
+    for sender in range(3):
+        node.hears(*starts(2 * sender, 2 * sender + 1), sender=sender)
+    node.hears(*ends(4, status=9))
+    assert node.outcome
+    assert "EP602 b is lost: it says what no node of this job does: rank_end of a rank that does" in node.outcome.reason
+
+
+def test_the_control_of_an_end_that_is_its_own() -> None:
+    node = Node().start()
+    for sender in range(3):
+        node.hears(*starts(2 * sender, 2 * sender + 1), sender=sender)
+    node.hears(*ends(4, status=9), sender=2)
+    node.waits(1)
+    assert node.outcome
+    assert node.outcome.reason == "EP600 rank 4 on c exited with 9"
+
+
+def test_a_worker_that_reports_every_rank_first_is_the_one_that_is_named() -> None:
+    node = Node().start()
+    node.hears(*starts(*range(6)))
+    assert node.outcome
+    assert node.outcome.status == 78
+    assert node.outcome.reason.startswith(
+        "EP604 b reports 6 ranks and has 2 slots: none runs on a, c | 6 ranks on 1 node"
+    )
+
+
+def test_ranks_that_nobody_asked_for_do_not_count_as_started() -> None:
+    node = Node().start()
+    node.hears(*starts(0, 1), sender=0)
+    node.hears(*starts(100, 101, 102, 103), *ends(100, 101, 102, 103))
+    node.hears(*ends(0, 1), sender=0)
+    node.waits(20)
+    assert node.outcome is None
+
+
+def test_a_launcher_that_stays_is_a_success_only_where_each_node_reports_its_share() -> None:
+    node = Node(mpi="{np: 3}").start()  # two ranks on a, one on b
+    node.hears(*starts(0), sender=0)
+    node.hears(*starts(1, 2), *ends(1, 2))
+    node.hears(*ends(0), sender=0)
+    node.waits(20)
+    assert node.outcome
+    assert node.outcome.status == 75
+    assert node.outcome.reason.startswith(
+        "EP620 mpirun did not end, though every rank is reported to have ended with 0 | "
+    )
+    assert "b reports 2 ranks and has 2 slots" in node.outcome.reason
+
+
+def test_a_launcher_that_stays_when_every_rank_has_ended_well() -> None:
+    """The control."""
+    node = Node(mpi="{np: 3}").start()
+    node.hears(*starts(0, 1), *ends(0, 1), sender=0)
+    node.hears(*starts(2), *ends(2))
+    node.waits(20)
+    assert node.outcome
+    assert node.outcome.status == 0
+
+
+@pytest.mark.parametrize(("restarts", "claimed", "believed"), [(0, 9, 1), (3, 9, 4), (3, 2, 2)])
+def test_no_node_has_started_more_often_than_restarts_allow(restarts: int, claimed: int, believed: int) -> None:
+    node = Node(restarts=restarts)
+    node.answers(1, 2, attempt=claimed)
+    assert node.machine.attempt == believed
