@@ -69,6 +69,11 @@ class Ending:
         # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._talk.expect(messages.Leaving, KILL_MARGIN, self._await_the_silent)
 
+    def came(self, node: int) -> None:
+        """A node of an elastic job has answered only now. Before the others are told the outcome, it is one of them."""
+        if self._talk.over and self._outcome is not None:
+            self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
+
     def left(self, node: int) -> None:
         """It has got the outcome. If none was told, it is lost when its session ends."""
         if self._talk.over:

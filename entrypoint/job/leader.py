@@ -130,8 +130,10 @@ class Leader:
     def _on_answered(self, event: events.Answered) -> None:
         self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
         if self._begun:
-            if self.outcome is None:  # else it is released with the others
+            if self.outcome is None:
                 self._take_in(event.node, event.report)
+            else:
+                self._ending.came(event.node)
             return
         self._roll_call.miss(self._host(event.node), "")
         self._look_complete()

@@ -123,13 +123,14 @@ class Worker:
     def _wrong(self, message: Any) -> str:
         """Why this is not for the leader to say now; "" if it is."""
         checks = self._draft.check is not None
+        ends_without_start = checks or self._draft.launch.least is not None  # an elastic job may be over when it comes
         holds = {
             messages.CALL: not self._started,
             messages.CALLED: bool(self._leader_name),
             messages.STARTED: self._started,
             messages.RANKS: self._draft.launch.reports == "ranks",
             messages.CHECK: checks,
-            messages.SUCCESS: self._started or checks or getattr(message, "status", 0) != 0,
+            messages.SUCCESS: self._started or ends_without_start or getattr(message, "status", 0) != 0,
         }
         return messages.wrong(message, messages.LEADER_SAYS, holds)
 

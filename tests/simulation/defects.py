@@ -134,6 +134,14 @@ DEFECTS: dict[str, list[Plant]] = {
     "an end is not shown": [_swap_handler(board._ACTIONS, actions.End, _nobody)],
     "a check runs the job": [_swap(survey.Survey, "begin", lambda self, failed=None: False)],
     "a node that hangs holds up a check for ever": [_swap(survey, "MARGIN", 1e6)],
+    "a member is believed about the others": [_swap(leader.Leader, "_wrong", lambda self, node, message: "")],
+    "a node of an elastic job counts before its launcher has met the others": [
+        _swap(analysis.Ends, "counts", lambda self, node: True)
+    ],
+    "the end of an elastic job does not wait for who has just met the others": [
+        _swap(talk.Talk, "ask_all_they_know", lambda self, then: then())
+    ],
+    "a node that comes at the end of an elastic job is told nothing": [_swap(ending.Ending, "came", _nobody)],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

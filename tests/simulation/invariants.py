@@ -29,6 +29,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
     if not wrong:
         wrong += _one_status(schedule, world)
         wrong += _cause(schedule, world)
+        wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
         wrong += _phases(schedule, world)
     return world, wrong
@@ -43,7 +44,7 @@ def _final(world: World, rank: int) -> tuple[float, int, str]:
 def _one_status(schedule: Schedule, world: World) -> list[str]:
     """Whoever was there when the result was told ends with it."""
     boot, said = world.released
-    if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie") or not boot or said.again:
+    if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge") or not boot or said.again:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
     own = {schedule.other_version, *(rank for rank, number in world.signals.items() if number)}  # reasons
@@ -73,7 +74,7 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     # One that stands still for so long counts as lost; after a second signal none that stands still is waited for.
     if any(fault.seconds >= HEARTBEAT for fault in frozen) or (frozen and schedule.of("twice")):
         return []
-    if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie"):
+    if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
         return []
     return [
         f"node-{rank} was released, and its phases are not at the leader"
@@ -106,6 +107,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     right = (status == 75 and name in reason) or (status == 0 and world.all_well())
     if fault.kind in ("kill", "reboot", "vanish", "cut") and fault.node and not right:
         wrong.append(f"{name} was lost, and the job ended with {status} ({reason})")
+    if fault.kind == "forge" and not right:
+        wrong.append(f"{name} spoke for the others, and the job ended with {status} ({reason})")
     if fault.kind == "freeze" and fault.seconds < HEARTBEAT and status:
         wrong.append(f"EP603 {name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
     expected = {fault.status, 143} if fault.status in (1, 143) else {fault.status}
@@ -131,4 +134,20 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
     if fault.kind not in ("freeze", "user", "stranger", "daemon") and ended > soon:
         wrong.append(f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by {soon:.1f} s")
+    return wrong
+
+
+def _elastic(schedule: Schedule, world: World) -> list[str]:
+    """Where nothing went wrong, a node that comes while the others end has their status, and holds up nobody."""
+    usual = schedule.not_ready is None and schedule.other_version is None and schedule.look is None
+    if not usual or not schedule.least or schedule.faults or NEVER in schedule.starts:
+        return []
+    wrong = []
+    for rank in range(schedule.nodes):
+        _, status, reason = _final(world, rank)
+        if status != schedule.status and "did not call within" not in reason:
+            wrong.append(f"node-{rank} ends with {status} ({reason}), and the programs with {schedule.status}")
+    ends = max(meeting.ends or 0.0 for meeting in world.meetings.values())
+    if not schedule.status and world.done > ends + _MARGIN:
+        wrong.append(f"the programs end at {ends:.1f} s, and the result is told at {world.done:.1f} s")
     return wrong

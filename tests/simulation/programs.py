@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Container, World
 
 _TERM, _KILL = 143, 137
+_MEETS = 0.3  # seconds that a launcher takes to reach the others
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Process:
     ended: int | None = None
     told: float | None = None  # when it got SIGTERM
     saves_until: float = 0.0  # what it then needs
+    met: bool = False  # whether it is a launcher of an elastic job, and has met the others
 
 
 class Programs:
@@ -92,7 +94,25 @@ class Programs:
             self._tell(messages.RankStart(rank, 1))
         if self._grace is not None:
             self._terminate(process, late=True)
-        self._world.after(schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True))
+        if schedule.least:
+            self._world.meetings.setdefault(self.leader_boot, Meeting(self._world)).come(self, process)
+        else:
+            self._world.after(schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True))
+
+    def meet(self, process: Process) -> bool:
+        """Its launcher meets the others; False if it has ended."""
+        if process.ended is None and process.told is None and self._container.is_boot(self._boot):
+            process.met = True
+            self._tell(messages.Met())
+        return process.met
+
+    def end(self, process: Process, status: int) -> None:
+        """It ends by itself, with the others that it has met."""
+        self._finish(process, status, by_itself=True)
+
+    def is_away(self) -> bool:
+        """Whether something has happened to this node that ends its part."""
+        return not self._container.is_boot(self._boot) or self._world.is_disturbed(self._container.rank)
 
     def fail(self, status: int) -> bool:
         """One that runs fails by itself, and its peers hang. Returns whether there was one."""
@@ -108,7 +128,7 @@ class Programs:
             by_itself and (process.told is not None or self._world.hangs(self.leader_boot))
         ):
             return
-        if by_itself and status:
+        if by_itself and status and not (self._world.schedule.least and status == 1):  # else it met nobody
             self._world.failures.append((self.leader_boot, self._container.rank, status))
         process.ended = status
         if status == 0:
@@ -132,8 +152,9 @@ class Programs:
 
     def _terminate(self, process: Process, late: bool = False) -> None:
         process.told = self._world.now
-        # What starts only now has nothing to save.
-        needs = 0.0 if late else self._world.schedule.save[self._container.rank]
+        # What starts only now has nothing to save, nor has a launcher that has met no other.
+        alone = self._world.schedule.least and not process.met
+        needs = 0.0 if late or alone else self._world.schedule.save[self._container.rank]
         process.saves_until = self._world.now + needs
         self._world.at(process.saves_until, lambda: self._finish(process, _TERM))
 
@@ -182,6 +203,44 @@ class Programs:
     def launcher_ended(self, status: int) -> None:
         """mpirun, which ran here, has ended."""
         self._tell(messages.Ended(status, "mpirun", f"mpirun exited with {status}", (), True))
+
+
+class Meeting:
+    """Launchers of an elastic job: once enough have come, their programs run and end together. One that comes later
+    joins them; one that comes when they have ended waits, or fails."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._coming: list[tuple[Programs, Process]] = []
+        self.met: list[tuple[Programs, Process]] = []
+        self.ends: float | None = None  # when their programs do
+
+    def come(self, programs: Programs, process: Process) -> None:
+        """A launcher of a node starts."""
+        self._world.after(_MEETS, lambda: self._try(programs, process))
+
+    def _try(self, programs: Programs, process: Process) -> None:
+        schedule = self._world.schedule
+        if self.ends is not None and self._world.now >= self.ends:
+            if not schedule.waits:
+                self._world.after(_MEETS, lambda: programs.end(process, 1))
+            return
+        self._coming.append((programs, process))
+        if len(self.met) + len(self._coming) < schedule.least:
+            return
+        met = [(each, process) for each, process in self._coming if each.meet(process)]
+        self.met, self._coming = [*self.met, *met], []
+        if self.ends is None:
+            self.ends = self._world.now + schedule.duration
+            self._world.at(self.ends, self._end)
+
+    def _end(self) -> None:
+        for programs, process in self.met:
+            programs.end(process, self._world.schedule.status)
+
+    def unfinished(self) -> int:
+        """How many that have met, and are there, have not ended with 0."""
+        return sum(process.ended != 0 and not programs.is_away() for programs, process in self.met)
 
 
 class Mpirun:

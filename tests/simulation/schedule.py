@@ -22,6 +22,7 @@ KINDS = {
     "fail": "a program of it fails",
     "fault": "its sshd dies",
     "lie": "it sends nonsense",
+    "forge": "it speaks for the other nodes",
     "daemon": "mpirun's daemon is killed there",
     "stranger": "another leader with the same keys calls it",
 }
@@ -44,6 +45,7 @@ class Schedule:
 
     nodes: int = 2
     launcher: str = "mpirun"
+    waits: bool = False  # a launcher of an elastic job that comes when the others have ended waits; else it fails
     least: int = 0  # nodes that are enough for an elastic job; 0: all are needed
     restarts: int = 0
     starts: tuple[float, ...] = (0.0, 0.0)  # when each container starts
@@ -95,6 +97,12 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         hangs = random.randrange(size) if random.random() < 0.3 else None
         look = random.choice((0.1, 3.0, LIMIT))
         schedule = replace(schedule, restarts=0, status=0, mpirun="", look=look, hangs=hangs)
+    elif size in (3, 4, 5) and schedule.launcher == "torchrun" and random.random() < 0.5:
+        # Its programs end as soon as JOIN after the start of the least; a node comes at any time until then.
+        ends = max(starts[: size - 1]) + 1.0 + JOIN + duration
+        late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
+        waits, starts = random.random() < 0.5, (*(start % 30 for start in starts[: size - 1]), late)
+        schedule = replace(schedule, least=size - 1, restarts=0, starts=starts, waits=waits)
     return replace(schedule, swept=random.random() < 0.5)
 
 
@@ -103,7 +111,7 @@ def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
     # At any moment, and often where two things meet: around the start, and around the end.
     at = random.choice((random.uniform(0, span), begun + random.uniform(-1, 1), span - GRACE + random.uniform(-1, 2)))
     node = random.choice((0, random.randrange(size), random.randrange(size)))
-    if kind in ("lie", "stranger", "daemon"):
+    if kind in ("lie", "forge", "stranger", "daemon"):
         node = random.randrange(1, size)
     seconds = {
         "kill": random.choice((0.0, 0.0, 1.0, 5.0)),

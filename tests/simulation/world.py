@@ -22,7 +22,7 @@ from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
-from tests.simulation.programs import Mpirun, Programs
+from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import GRACE, HEARTBEAT, JOIN, LAUNCH, LIMIT, NEVER, PEERS, Fault, Schedule
 
 _FACTS = Facts(
@@ -310,6 +310,18 @@ class Container:
             if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
                 self._world.violate(f"node-{self.rank} was taken by another leader while its own is there")
 
+    def forge(self, number: int) -> None:
+        """It reports other nodes' ranks, or their launcher's end, in one of three ways."""
+        session, ranks = self.sessions.get(0), range(self._world.schedule.nodes)
+        if session is None or not session.open:
+            return
+        starts = [messages.RankStart(rank, 1) for rank in ranks]
+        ends = [messages.RankEnd(rank, 0, (), "") for rank in ranks]
+        end = messages.Ended(0, "mpirun", "mpirun exited with 0", (), True)
+        lies = ([*starts, *ends], ends, [end] if self._world.schedule.launcher == "mpirun" else ends)
+        for message in lies[number % 3]:
+            self._transmit(session, message)
+
     def _do_stopcalling(self, action: actions.StopCalling) -> None:
         self._calls.clear()
 
@@ -407,6 +419,7 @@ class World:
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
+        self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
         self.records: dict[tuple[int, int], Record] = {}  # node and boot -> what it has recorded
         self.last_words: list[tuple[int, int]] = []  # workers that left after a release, and whose: boot of the leader
@@ -462,7 +475,19 @@ class World:
             return
         self.log(fault.node, fault)
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
-        if fault.kind in ("kill", "vanish", "cut", "reboot", "freeze", "lie", "blink", "fault", "stop", "twice"):
+        if fault.kind in (
+            "kill",
+            "vanish",
+            "cut",
+            "reboot",
+            "freeze",
+            "lie",
+            "forge",
+            "blink",
+            "fault",
+            "stop",
+            "twice",
+        ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (
             fault.kind in ("kill", "vanish", "cut", "reboot") and not self.schedule.least
@@ -502,6 +527,8 @@ class World:
             if session and session.open:
                 session.close(fault.node, "it says what no node of this job does: nonsense")
                 session.close(0)  # the leader ends it
+        elif fault.kind == "forge":
+            container.forge(fault.status)
         elif fault.kind == "daemon":
             if self.schedule.launcher == "mpirun" and not container.programs.is_idle():
                 self.gone.add(container.programs.leader_boot)
@@ -524,7 +551,7 @@ class World:
     def _signal(self, container: Container) -> None:
         if container.machine is not None:
             sure = container.rank == 0 or not self.schedule.of(
-                "kill", "vanish", "cut", "reboot", "blink", "lie", "freeze"
+                "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
             )
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
@@ -559,6 +586,11 @@ class World:
             session.released, self.done = True, self.now
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():
                 self.violate("the job's result is 0, and not every program has ended with 0")
+            meeting = self.meetings.get(self.containers[0].boots)
+            if action.message.status == 0 and meeting and meeting.unfinished():
+                self.violate(
+                    f"the result is 0, and {meeting.unfinished()} launchers that have met have not ended with 0"
+                )
             if self.released[0] != self.containers[0].boots:
                 there = [rank for rank, each in sender.sessions.items() if each.open and not self.is_cut(rank)]
                 self.must_hear = {rank for rank in there if self.containers[rank].is_awake()}
