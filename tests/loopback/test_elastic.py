@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -84,6 +85,23 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     again = re.findall(r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", made.both())
     assert sorted(again) == ["0", "1"], made.both()
     agrees(made.both(), "1e-10")
+
+
+def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
+    """Its torchrun begins when theirs have ended, so that it never meets them."""
+    made, late = job.cluster, job.cluster.folder / "late-python"
+    late.write_text(f'#!/bin/sh\nuntil [ -e enough ]; do sleep 0.05; done\nsleep 3\nexec {job.python} "$@"\n')
+    late.chmod(0o755)
+    for rank in (1, 0):
+        job.start(rank)
+    job.up(2)
+    job.start(2, PYTHON=str(late))
+    until(lambda: "node-2 joins: 3 nodes" in made.err(0), 30, "the third joins")
+    begun = time.monotonic()
+    assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
+    assert time.monotonic() - begun < 15
+    assert "torchrun exited with 0 on all 2 nodes" in made.err(2)
+    assert made.survivors() == []
 
 
 def test_with_too_few_left_it_is_over(job: Job) -> None:

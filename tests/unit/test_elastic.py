@@ -1,12 +1,16 @@
-"""Elastic jobs, `nodes: 2:4`: how the spec says it, what torchrun is told, and what is refused."""
+"""Elastic jobs, `nodes: 2:4`: how the spec says it, what torchrun is told, what is refused, and whose end counts."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from entrypoint import spec
+from entrypoint import __version__, spec
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Facts, Plan
+from entrypoint.job import actions, events, messages
+from entrypoint.job.leader import Leader
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
@@ -70,3 +74,126 @@ def test_no_other_launcher_has_it(launcher: str) -> None:
         ConfigError, match=r"EP120 only torchrun has elastic jobs .* nodes: 2:4 \| set launcher: torchrun"
     ):
         plan("nodes: 2:4", launcher)
+
+
+# -- whose end counts
+
+WELL = Outcome(0, "torchrun exited with 0 on all 2 nodes", program=True)
+
+
+class Job:
+    """The leader of an elastic job of two to four nodes, of which worker-1 and worker-2 are there from the start."""
+
+    def __init__(self) -> None:
+        text = "launcher: torchrun\nhosts: [a, b, c, d]\nnode_rank: 0\ncommand: [train.py]\nnodes: 2:4\n"
+        job = spec.load(text, "job.yaml", SECRET, {})
+        draft = settle(job, FACTS)
+        self.leader, self.now, self.done = Leader(job, FACTS, draft, 1), 1000.0, list[Any]()
+        self.hears(events.Began(), events.DoorOpened(NodeReport(0, 1, __version__)), events.NameState("a", ""))
+        self.comes(1)
+        for _ in range(31):  # timeouts.join
+            self.now += 1.0
+            self.hears(events.Woke(), events.Alive(1))
+        self.hears(events.Prepared(0, None))
+
+    def hears(self, *happened: Any) -> None:
+        for event in happened:
+            self.done += self.leader.handle(event, self.now)
+
+    def comes(self, *nodes: int) -> None:
+        for node in nodes:
+            self.hears(events.Answered(node, NodeReport(node, 1, __version__), "10.0.0.1"))
+
+    def says(self, message: Any, *nodes: int) -> None:
+        for node in nodes:
+            self.hears(events.Heard(node, message))
+
+    def meet(self, *nodes: int) -> None:
+        self.says(messages.Met(), *nodes)
+
+    def ends(self, status: int, *nodes: int) -> None:
+        self.says(messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True), *nodes)
+
+    def all_answer(self) -> None:
+        """Every node says all that it knows, twice."""
+        for number in (1, 2):
+            self.says(messages.Pong(0.0, number), 0, *self.leader._peers)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.leader.outcome
+
+
+def test_a_node_that_comes_while_the_others_end() -> None:
+    job = Job()
+    job.meet(0, 1)
+    job.comes(2)
+    job.ends(0, 0, 1)
+    assert job.outcome is None, "its word that it has met them may be on its way"
+    job.all_answer()
+    assert job.outcome == WELL
+    assert actions.Send(2, messages.Stop(30.0)) in job.done, "it still runs"
+
+
+def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
+    job = Job()
+    job.meet(0, 1)
+    job.comes(2)
+    job.ends(1, 2)
+    said = actions.Say("EP621 c has not joined the others, which go on without it: torchrun exited with 1")
+    assert said in job.done
+    job.ends(0, 0, 1)
+    assert job.outcome == WELL
+
+
+def test_a_node_that_has_met_the_others_counts() -> None:
+    """The control: its end is awaited, also where its word comes last, and its failure is the job's."""
+    job = Job()
+    job.meet(0, 1)
+    job.comes(2)
+    job.ends(0, 0, 1)
+    job.meet(2)
+    job.all_answer()
+    assert job.outcome is None
+    job.ends(7, 2)
+    assert job.outcome
+    assert job.outcome.reason == "EP600 torchrun exited with 7 on c"
+
+
+def test_a_failure_before_enough_nodes_have_met_is_the_job_s() -> None:
+    job = Job()
+    job.ends(2, 1)
+    assert job.outcome
+    assert job.outcome.status == 2
+
+
+def test_a_launcher_that_never_says_that_it_has_met_the_others_is_awaited() -> None:
+    job = Job()
+    job.ends(0, 0)
+    assert job.outcome is None
+    job.ends(0, 1)
+    assert job.outcome == WELL
+
+
+@pytest.mark.parametrize("how", ["lost", "fails"])
+def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> None:
+    job = Job()
+    job.meet(0, 1)
+    job.comes(2)
+    job.ends(0, 0)
+    if how == "lost":
+        job.hears(events.Lost(2))
+    else:
+        job.says(messages.Failed(71, "its sshd ended", False, False), 2)
+    assert job.outcome is None
+    job.ends(0, 1)
+    assert job.outcome == WELL
+
+
+def test_a_node_that_answers_when_the_others_have_been_released_has_their_status() -> None:
+    job = Job()
+    job.meet(0, 1)
+    job.ends(0, 1, 0)
+    assert job.outcome == WELL
+    job.comes(2)
+    assert actions.Send(2, messages.Release(**vars(WELL))) in job.done
