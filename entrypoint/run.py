@@ -83,15 +83,16 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
         for each, plan in boots:
             outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say, record))
             timeline.save(record, draft.mode != "coordinated")
-            if outcome.status or signals.stopped:
+            if outcome.status:
                 break
-        if not outcome.again and (outcome.status or plan is draft):
+        if not outcome.again:
             return outcome
         over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
-        if signals.stopped:
+        if signals.stopped and draft.mode != "coordinated":
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
-        say(f"{over}; starting again")
+        # A stop that came too late for this attempt stops the next one, whose sessions tell the other nodes.
+        say(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         attempt += 1
 
 

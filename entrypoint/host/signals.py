@@ -46,6 +46,7 @@ class Signals:
         self._say = say
         self._stops: list[int] = []  # all that came
         self._given = 0  # how many of them `take`'s function has got
+        self._shown = 0  # how many of them were said
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Callable[[int, bool], None] | None = None
@@ -78,12 +79,14 @@ class Signals:
     def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] = lambda signum: None) -> None:
         """Have `stop` called in the running loop with each one's number, and whether it was not the first.
 
-        `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
+        It also gets those that came before, even if an earlier function had them: the part behind that one may have
+        been over already. `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
         """
         import asyncio  # which a program that we only become does without
 
         self._loop, self._take, self._pass_on = asyncio.get_running_loop(), stop, pass_on
-        self._loop.call_soon(self._give)  # signals that came before
+        self._given = 0
+        self._loop.call_soon(self._give)
 
     def _came(self, signum: int, frame: object) -> None:
         if signum in USERS:
@@ -104,6 +107,8 @@ class Signals:
         while self._take is not None and self._given < len(self._stops):
             signum, again = self._stops[self._given], self._given > 0
             self._given += 1
-            name = signal.Signals(signum).name
-            self._say(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
+            if self._given > self._shown:
+                self._shown = self._given
+                name = signal.Signals(signum).name
+                self._say(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
             self._take(signum, again)

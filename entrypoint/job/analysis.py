@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from entrypoint.errors import RetryError
-from entrypoint.model import Node, Outcome
+from entrypoint.model import Node, Outcome, Plan
+from entrypoint.plan import NETCHECK
+from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
@@ -130,6 +132,14 @@ def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) 
     if outcome.status != RetryError.status or outcome.program or attempt > restarts:
         return outcome
     return stop or replace(outcome, again=True)
+
+
+def has_run(spec: JobSpec, draft: Plan, attempt: int) -> bool:
+    """Whether something of this job has run on its nodes before this boot: an earlier attempt, or the network check.
+
+    Then a stop of one node stops all; before, that node may come back, and the others wait for it.
+    """
+    return attempt > 1 or (spec.netcheck.when == "before" and draft.launcher != NETCHECK)
 
 
 class UserSignals:

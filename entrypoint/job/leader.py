@@ -11,7 +11,7 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, of_program, on_node
+from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, has_run, of_program, on_node
 from entrypoint.job.ending import Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
@@ -90,9 +90,24 @@ class Leader:
             self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
 
     def _stop(self, outcome: Outcome) -> None:
-        """Somebody asked us to stop."""
+        """Somebody asked us to stop. Nodes that are between two attempts hear it when they have answered."""
         self._ending.stop = self._ending.stop or outcome
-        self._decide(outcome)
+        if self._roll_call.over:
+            self._decide(outcome)
+        else:
+            self._roll_call.stop()
+            self._look_complete()
+
+    def _hurry(self) -> None:
+        """Force stop, after a second signal on some node."""
+        self._ending.force()
+        if self._ending.stop:
+            self._decide(self._ending.stop)
+
+    def _has_run(self) -> bool:
+        """Whether something of this job ran before, as far as the nodes know that are there."""
+        attempts = (self.attempt, *(peer.report.attempt for peer in self._peers.values()))
+        return has_run(self._spec, self._draft, max(attempts))
 
     # -- roll call
 
@@ -164,6 +179,9 @@ class Leader:
     def _complete(self) -> None:
         """All are here, or enough: see whether they can run one job together."""
         self._roll_call.close()
+        if self._ending.stop:
+            self._decide(self._ending.stop)
+            return
         if self._survey.begin():
             return
         assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
@@ -352,7 +370,7 @@ class Leader:
             self._settle(end)
 
     def _failed(self, node: int, message: messages.Failed) -> None:
-        if message.stop and not self._begun and self.attempt == 1:
+        if message.stop and not self._begun and not self._has_run():
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._act(actions.HangUp(node))
             return
@@ -413,10 +431,10 @@ class Leader:
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
-            self._ending.force()
+            self._hurry()
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('the job', status)}")
-        if self._begun or self.attempt > 1 or self.outcome is not None:
+        if self._begun or self.outcome is not None or self._has_run():
             self._stop(outcome)
         else:  # this node may come back; the others wait for it
             self.outcome = outcome
@@ -457,7 +475,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
-    messages.Hurry: lambda leader, node, message: leader._ending.force(),
+    messages.Hurry: lambda leader, node, message: leader._hurry(),
     messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(node, message.status),
     messages.Daemon: Leader._daemon,
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),

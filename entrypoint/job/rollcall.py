@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
@@ -13,6 +14,9 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
+# Seconds for a node that has ended an attempt to be there in the next one, and more for each node, which share the
+# time of this one: a stop is told to whoever comes until then.
+REJOIN, _REJOIN_EACH = 5.0, 0.01
 _SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
 
 
@@ -29,6 +33,8 @@ class RollCall:
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Disagreed] = {}
         self._refused: dict[str, float] = {}  # host -> since when
+        self._began = math.inf  # when the first was called
+        self._stopping = False  # whether the others are only awaited to be told that the job is stopped
         self.own_name = False  # whether this node's own name has an address
         self.over = False
 
@@ -39,7 +45,19 @@ class RollCall:
             self._machine.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._machine.act(actions.Resolve((self._topology.me,)))
+        self._began = self._machine.now
         self._machine.after(self._limit, self._out_of_time, "roll call")
+        if self._stopping:
+            self.stop()
+
+    def stop(self) -> None:
+        """Go on, so that those that are between two attempts hear of the stop. Whoever does not come soon is gone."""
+        self._stopping = True
+        if self._began < math.inf:
+            self._machine.at(max(self._machine.now, self._stops_at()), self._look, "roll call")
+
+    def _stops_at(self) -> float:
+        return self._began + REJOIN + _REJOIN_EACH * len(self._topology.nodes)
 
     def miss(self, host: str, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
@@ -78,8 +96,11 @@ class RollCall:
     def is_complete(self, answered: int, peers: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
 
-        Raises ConfigError where all have answered, and some refuse.
+        A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises ConfigError where all
+        have answered, and some refuse.
         """
+        if self._stopping:
+            return answered == peers or self._machine.now >= self._stops_at()
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import ended, follow, short
+from entrypoint.job.analysis import ended, follow, has_run, short
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
+from entrypoint.job.rollcall import REJOIN
 from entrypoint.model import Outcome, Plan
 from entrypoint.spec import JobSpec
 
@@ -27,6 +29,7 @@ class Worker:
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
         self._connected = False
+        self._opened = math.inf  # when this node could be called
         self._heard = 0.0  # when the leader last sent something
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
         self._started = False
@@ -73,12 +76,20 @@ class Worker:
         self._act(actions.OpenDoor())
 
     def _on_door_opened(self, event: events.DoorOpened) -> None:
-        self._heard = self._machine.now
+        self._heard = self._opened = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.host, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
         self._after(limit, self._out_of_time, "roll call")
+        if self._stop:
+            self._await_call(self._stop)
+
+    def _await_call(self, stop: Outcome) -> None:
+        """A stop between two attempts is told to the leader when it calls; one that does not call soon is gone."""
+        if self._opened < math.inf:
+            when = max(self._machine.now, self._opened + REJOIN)
+            self._machine.at(when, lambda: self._decide(stop), "roll call")
 
     def _miss(self, what: str, why: str) -> None:
         self._missing[what] = why
@@ -142,6 +153,9 @@ class Worker:
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
         self._act(actions.Report(hello.env, hello.address))
+        if self._stop:
+            self._machine.drop("roll call")
+            self._give_up(self._stop, stop=True)
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
@@ -201,6 +215,9 @@ class Worker:
         self._connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
+        if self._stop and not self._started:
+            self._opened = self._machine.now
+            self._await_call(self._stop)
         if self._started:
             why = event.why or "its session ended"
             self._decide(RetryError(f"EP602 {self._topology.leader.host} is lost: {why}").outcome)
@@ -221,7 +238,7 @@ class Worker:
                 self._do(messages.Stop(0))
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('this node', status)}")
-        if self._started or self.attempt > 1:  # a job that has run is stopped as a whole
+        if self._started or has_run(self._spec, self._draft, self.attempt):
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
             self._stop = self._stop or outcome
@@ -233,7 +250,10 @@ class Worker:
         if stop:
             self._stop = self._stop or outcome
         if not self._leader_is_there():
-            self._decide(outcome)
+            if stop and not self._started and not self._force:
+                self._await_call(outcome)
+            else:
+                self._decide(outcome)
             return
         self._tell_failure(outcome, stop)
         patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)

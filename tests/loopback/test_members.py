@@ -129,6 +129,24 @@ def test_a_stop_while_a_job_starts_again_is_everybody_s(cluster: Make, node: int
     assert job.ends() == {0: 143, 1: 143, 2: -9}, job.both()
 
 
+@pytest.mark.parametrize("stopped", [(0,), (1,), (0, 1)], ids=["leader", "worker", "both"])
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make, launcher: str, stopped: tuple[int, ...]) -> None:
+    """The session of the first attempt is closed on the node that is stopped, and that of the second not yet open."""
+    job = cluster(3, slots=1)
+    words = (*RUN, "--launcher", launcher, "--restarts", "1", "--", "sh", "-c", "echo up; exec sleep 600")
+    for rank in range(3):
+        job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 20, "all up")
+    job.signal(2, signal.SIGKILL)
+    for rank in stopped:
+        until(lambda at=rank: "starting again" in job.err(at), 20, "the end of the first attempt")
+        job.signal(rank, signal.SIGTERM)
+    begun = time.monotonic()
+    assert job.ends() == {0: 143, 1: 143, 2: -9}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+
+
 # -- a node that stands still
 
 
