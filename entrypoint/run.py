@@ -268,8 +268,8 @@ class Loop:
                 self._endpoint.send(message)
             case actions.TellPhases():
                 self._endpoint.send(self._record.told(time.monotonic()))
-            case actions.Report(env, address):
-                self._report(env, address)
+            case actions.Report(env, address, stop):
+                self._report(env, address, stop)
             case actions.Prepare(members):
                 launch = programs.prepare(members)
                 if launch.agents:
@@ -355,9 +355,9 @@ class Loop:
         if node.rank != self._me:
             greet(found)  # it calls this node
 
-    def _report(self, env: Mapping[str, str], address: str) -> None:
+    def _report(self, env: Mapping[str, str], address: str, stop: Outcome | None) -> None:
         members = with_interface(self._draft.members, self._me, self._spec, self._facts, [address])
-        not_ready = self._why_not_ready()
+        not_ready = stop or self._why_not_ready()
         try:
             if not_ready is None:
                 self._programs.prepare(members, env)

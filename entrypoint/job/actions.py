@@ -83,10 +83,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Report:
-    """Write what ranks need here, then answer the roll call with this node's report, reached at `address`."""
+    """Write what ranks need here, then answer the roll call with this node's report, reached at `address`. `stop`: it
+    was told to stop, and takes no part."""
 
     env: Mapping[str, str]
     address: str
+    stop: Outcome | None = None
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class Worker:
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
-        self._act(actions.Report(hello.env, hello.address))
+        self._act(actions.Report(hello.env, hello.address, self._stop))
         if self._stop:
             self._machine.drop("roll call")
             self._give_up(self._stop, stop=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.host.signals import Signals
 from tests.process.bench import Bench, until
 
 RUN = "from entrypoint.cli import script; script()"
@@ -127,3 +129,28 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     assert process.wait(20) == 143
     os.close(writer)
     assert bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"
+
+
+def test_a_stop_that_one_attempt_has_heard_too_late_is_given_to_the_next() -> None:
+    """It is said once, and is the first one of each attempt."""
+    said: list[str] = []
+    given: list[tuple[int, bool]] = []
+    signals = Signals(said.append)
+    signals.hold()
+
+    async def attempt(stops: int) -> None:
+        signals.take(lambda signum, again: given.append((signum, again)))
+        for _ in range(stops):
+            signals._came(signal.SIGTERM, None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(attempt(0))
+    assert given == []
+    asyncio.run(attempt(1))
+    assert given == [(15, False)]
+    signals._came(signal.SIGTERM, None)  # between two attempts
+    assert given == [(15, False)]
+    asyncio.run(attempt(0))
+    assert given == [(15, False), (15, False), (15, True)]
+    assert said == ["SIGTERM: stopping", "SIGTERM again: not waiting for the grace to end"]

@@ -69,10 +69,10 @@ def main() -> int:
         print(
             f"{args.schedules} schedules of 2 to 16 nodes and {args.large} of 1,000: {len(bad)} violated, {took:.0f} s"
         )
-        print("\nplanted defect                                                     found by seed")
+        print(f"\n{'planted defect':<80} found by seed")
         missed = 0
         for defect, seed in pool.imap(_find, DEFECTS):
-            print(f"{defect:<66} {'NOT FOUND' if seed is None else seed}", flush=True)
+            print(f"{defect:<80} {'NOT FOUND' if seed is None else seed}", flush=True)
             missed += seed is None
     print(f"{len(DEFECTS) - missed} of {len(DEFECTS)} planted defects are found within 2000 schedules")
     print(f"{time.monotonic() - begun:.0f} s in all; show one: python -m tests.simulation --seed N [--defect NAME]")

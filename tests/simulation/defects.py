@@ -61,6 +61,11 @@ def _ignored_in_a_restart(self: leader.Leader, event: Any) -> None:
         _signalled(self, event)
 
 
+def _stop_at_once(self: leader.Leader, outcome: Outcome) -> None:
+    self._ending.stop = self._ending.stop or outcome
+    self._decide(outcome)
+
+
 def _leave_at_once(self: worker.Worker) -> None:
     assert self.outcome is not None
     self._machine.end(self.outcome)
@@ -142,6 +147,13 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(talk.Talk, "ask_all_they_know", lambda self, then: then())
     ],
     "a node that comes at the end of an elastic job is told nothing": [_swap(ending.Ending, "came", _nobody)],
+    "a leader that is stopped between two attempts tells only those that are there": [
+        _swap(leader.Leader, "_stop", _stop_at_once)
+    ],
+    "a worker that is stopped between two attempts leaves before the leader calls": [
+        _swap(worker.Worker, "_await_call", worker.Worker._decide)
+    ],
+    "a stop between two attempts waits for a node that is gone": [_swap(rollcall, "REJOIN", 1e6)],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from entrypoint import heartbeat
+from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.rollcall import REJOIN
 from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Schedule
 from tests.simulation.world import World
 
@@ -32,6 +34,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
         wrong += _phases(schedule, world)
+        wrong += _stopped_between(schedule, world)
     return world, wrong
 
 
@@ -81,6 +84,24 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
         for rank, boot in world.last_words
         if not (peer := world.records[0, boot].peers.get(rank)) or not peer.part
     ]
+
+
+def _stopped_between(schedule: Schedule, world: World) -> list[str]:
+    """A job that is stopped before a later attempt begins ends soon with 143 on every node that took no harm."""
+    harm = ("kill", "reboot", "vanish", "cut", "blink", "lie", "freeze", "fault")
+    harmed = {fault.node for fault in schedule.of(*harm)}
+    if not world.stopped_between or 0 in harmed or schedule.least or schedule.not_ready is not None:
+        return []
+    when, rank = world.stopped_between[0]
+    if rank in harmed:
+        return []
+    by, wrong = when + REJOIN + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
+    for node in {each.rank for each in world.containers} - harmed:
+        ended, status, reason = _final(world, node)
+        if status != 143 or ended > by:
+            wrong.append(f"node-{rank} was stopped at {when:.1f} s between two attempts, and node-{node} ended at "
+                         f"{ended:.1f} s, not by {by:.1f} s, with {status} ({reason})")  # fmt: skip
+    return wrong
 
 
 def _cause(schedule: Schedule, world: World) -> list[str]:

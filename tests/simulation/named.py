@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulation.schedule import HEARTBEAT, Fault, Schedule
+from tests.simulation.schedule import BETWEEN, HEARTBEAT, Fault, Schedule
 
 
 @dataclass(frozen=True)
@@ -94,5 +94,33 @@ NAMED = {
         _job(3, look=1.0, starts=(0.0, 0.0, 60.0)), (69, 69, 69), by=110, reason="1 of 2 peers did not answer"
     ),
     "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 69), by=60),
+    "issue 25, 5: SIGTERM to the leader between two attempts": Named(
+        _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), restarts=1),
+        (143, 143, None),
+        by=16,
+        attempts=2,
+        reason="the job was ended by SIGTERM",
+    ),
+    "issue 25, 5: SIGTERM to a worker between two attempts": Named(
+        _job(3, Fault(5, "daemon", 1), Fault(0, BETWEEN, 2, seconds=0.1), restarts=1),
+        (143, 143, 143),
+        by=16,
+        attempts=2,
+        reason="this node was ended by SIGTERM (143) on node-2",
+    ),
+    "issue 25, 5: SIGTERM to all between two attempts": Named(
+        _job(
+            3, *(Fault(0, BETWEEN, rank, seconds=0.05 * rank) for rank in range(3)), Fault(5, "daemon", 1), restarts=1
+        ),
+        (143, 143, 143),
+        by=12,
+        attempts=2,
+    ),
+    "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(
+        _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (None, 143), by=14, attempts=1
+    ),
+    "issue 25, 5: SIGTERM to a worker whose leader is replaced": Named(
+        _job(3, Fault(5, "kill", 0, seconds=1.0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (143, 143, 143), by=12
+    ),
     "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
 }

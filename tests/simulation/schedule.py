@@ -26,6 +26,7 @@ KINDS = {
     "daemon": "mpirun's daemon is killed there",
     "stranger": "another leader with the same keys calls it",
 }
+BETWEEN = "between"  # SIGTERM, so many seconds after the end of the node's first attempt that is tried again
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,21 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
         waits, starts = random.random() < 0.5, (*(start % 30 for start in starts[: size - 1]), late)
         schedule = replace(schedule, least=size - 1, restarts=0, starts=starts, waits=waits)
-    return replace(schedule, swept=random.random() < 0.5)
+    schedule = replace(schedule, swept=random.random() < 0.5)
+    stopped = random.random() < 0.05 and not schedule.least
+    return _stopped_between(random, schedule, begun) if stopped else schedule
+
+
+def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedule:
+    """The same job, whose first attempt fails by a node, and which is stopped before the second one starts."""
+    node = random.randrange(1, schedule.nodes)
+    loss = Fault(begun + random.uniform(1, 5), random.choice(("kill", "daemon")), node, random.choice((0.0, 1.0, 20.0)))
+    nodes = {0, node} if random.random() < 0.3 else {random.choice((0, random.randrange(schedule.nodes)))}
+    stops = [Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0))) for each in sorted(nodes)]
+    return replace(
+        schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
+        not_ready=None, duration=20.0, faults=(loss, *stops),
+    )  # fmt: skip
 
 
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:

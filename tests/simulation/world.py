@@ -23,7 +23,7 @@ from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 from tests.simulation.programs import Meeting, Mpirun, Programs
-from tests.simulation.schedule import GRACE, HEARTBEAT, JOIN, LAUNCH, LIMIT, NEVER, PEERS, Fault, Schedule
+from tests.simulation.schedule import BETWEEN, GRACE, HEARTBEAT, JOIN, LAUNCH, LIMIT, NEVER, PEERS, Fault, Schedule
 
 _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
@@ -129,6 +129,8 @@ class Container:
         self.sessions: dict[int, Session] = {}  # of the leader, to each worker; of a worker, under 0
         self.outcomes: list[tuple[float, Outcome]] = []  # of each boot that ended by itself
         self.over = self.killed = False
+        self.stops = 0  # signals that its entrypoint has got, in whichever attempt
+        self.between = False  # whether it has ended an attempt, and not begun the next one
         self._calls: set[int] = set()
         self._frozen = False
         self._inbox: list[Any] = []
@@ -158,13 +160,25 @@ class Container:
         self.record = Record(plan.topology, (), self._world.now)
         self._world.records[self.rank, self.boots] = self.record
         self.spoke = self.stopped = 0.0  # when it said its last word, and when nothing ran here any more
+        self.between = False
         self.give(events.Began())
+        for number in range(self.stops):  # those of earlier attempts, too
+            self.give(events.Signalled(15, number > 0))
+
+    def signal(self) -> None:
+        """SIGTERM; between two attempts no machine is there to be told."""
+        self.stops += 1
+        self.give(events.Signalled(15, self.stops > 1))
+
+    def has_run(self) -> bool:
+        """Whether it is in a later attempt than the first, and nothing has been started in that."""
+        return (self.between or self.machine is not None) and self.attempt > 1 and not self.programs.started
 
     def kill(self) -> None:
         """Its container is gone, with all that it held."""
         if self.machine is not None:
             self._world.log(self.rank, "killed")
-            self.killed = True
+            self.killed, self.stops = True, 0
             self._leave()
 
     def _leave(self) -> None:
@@ -349,7 +363,7 @@ class Container:
 
     def _do_report(self, action: actions.Report) -> None:
         assert self.machine is not None
-        report = replace(self._report, attempt=self.machine.attempt)
+        report = replace(self._report, attempt=self.machine.attempt, not_ready=action.stop or self._report.not_ready)
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
@@ -387,9 +401,10 @@ class Container:
             self._world.watch_last_word(self)
         self._leave()
         self.outcomes.append((self._world.now, outcome))
-        if outcome.again and not self._world.signals[self.rank]:
-            self.attempt = attempt + 1
+        if outcome.again:
+            self.attempt, self.between, self.programs = attempt + 1, True, Programs(self._world, self)
             boot = self.boots
+            self._world.attempt_is_over(self)
             self._world.after(0.2, lambda: self.start() if self.boots == boot and not self.over else None)
         else:
             self.over = True
@@ -428,8 +443,11 @@ class World:
             if start < NEVER:
                 self.at(start, self.containers[rank].start)
             self.containers[rank].over = start >= NEVER
+        self.stopped_between: list[tuple[float, int]] = []  # when nodes were stopped before a later attempt began
+        self._between = schedule.of(BETWEEN)  # that have not happened yet
         for fault in schedule.faults:
-            self.at(fault.at, partial(self._happen, fault))
+            if fault.kind != BETWEEN:
+                self.at(fault.at, partial(self._happen, fault))
 
     def at(self, when: float, then: Callable[[], None]) -> None:
         """Have this happen at that time."""
@@ -471,7 +489,7 @@ class World:
 
     def _happen(self, fault: Fault) -> None:
         container = self.containers[fault.node]
-        if container.machine is None:
+        if container.machine is None and not (container.between and fault.kind in ("stop", "twice")):
             return
         self.log(fault.node, fault)
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
@@ -544,19 +562,31 @@ class World:
             if rank:
                 self.first_disturbed.setdefault(rank, self.now)
 
+    def _begun(self) -> bool:
+        machine = self.containers[0].machine
+        return isinstance(machine, Leader) and machine._begun
+
     def _done_with(self) -> bool:
         machine = self.containers[0].machine
         return machine is None or machine.outcome is not None
 
+    def attempt_is_over(self, container: Container) -> None:
+        """The node starts again, and may be told to stop meanwhile."""
+        for fault in [each for each in self._between if each.node == container.rank]:
+            self._between.remove(fault)
+            self.after(fault.seconds, lambda: self._signal(container))
+
     def _signal(self, container: Container) -> None:
-        if container.machine is not None:
+        if container.has_run() and not self._begun():
+            self.stopped_between.append((self.now, container.rank))
+        if container.machine is not None or container.between:
             sure = container.rank == 0 or not self.schedule.of(
                 "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
             )
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             self.signals[container.rank] += 1
-            container.give(events.Signalled(15, self.signals[container.rank] > 1))
+            container.signal()
 
     # -- what is looked at while it happens
 
