@@ -150,7 +150,7 @@ class Loop:
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: dict[bool, Waiting] = {}
         self._agents: Agents | None = None
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._may_replace)
+        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background, record.rank)
@@ -328,9 +328,9 @@ class Loop:
         """Why this node cannot take part, or cannot start the launcher's programs."""
         return self._not_ready or checks.launcher(self._facts, self._draft.launch)
 
-    def _may_replace(self, first: Any) -> bool:
-        """Whether a new session, which begins with this message, may replace the present one. A leader answers any."""
-        return not isinstance(self.machine, Worker) or self.machine.may_replace(first, time.monotonic())
+    def _busy_with(self, first: Any) -> str:
+        """Why a new session, which begins with this message, may not replace the present one. A leader answers any."""
+        return self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
 
     def _on_endpoint(self, message: Any) -> None:
         self.tell(events.Called(message) if self._topology.is_leader else events.Heard(0, message))

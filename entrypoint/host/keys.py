@@ -1,8 +1,12 @@
 """The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
 
-HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for each host, and into the
+HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for the hosts, and into the
 token that the job's own servers ask for; `info` names the job and the use, so no two keys of two jobs are the same even
 with one secret.
+
+All nodes of a job have one host key: it proves that a node knows the secret. A key for each host name would prove no
+more, since who knows the secret has all of them, and nodes that know different lists of hosts could not say so. Which
+node it is, and that both sides mean the same list, is the roll call's first question.
 """
 
 from __future__ import annotations
@@ -109,15 +113,17 @@ def _baked(spec: JobSpec) -> bytes:
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
-    own = f"host {topology.this.host}"
-    uses = ("client", own, "token", *(f"host {node.host}" for node in topology.nodes if topology.is_leader))
-    infos = [f"{use}\0{topology.job}".encode() for use in uses]
+    infos = [f"{use}\0{topology.job}".encode() for use in ("client", "host", "token")]
     # The leader's ssh client imports the library anyway.
     made = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
-    (client_seed, client), (host_seed, host), (token, _), *hosts = made
-    known = "".join(f"{node.host} {_public(key)}\n" for node, (_, key) in zip(topology.nodes, hosts, strict=False))
+    (client_seed, client), (host_seed, host), (token, _) = made
+    known = _known_hosts(topology, host) if topology.is_leader else ""
     client_private = _private(client_seed, client) if topology.is_leader else b""
     return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
+
+
+def _known_hosts(topology: Topology, host: bytes) -> str:
+    return "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
 
 
 def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -146,7 +152,7 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
         if spec.ssh.known_hosts:
             known = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
         else:
-            known = "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
+            known = _known_hosts(topology, host)
     client_private = _private(client_seed, client) if topology.is_leader else b""
     ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])  # every node has this key
     return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from entrypoint.errors import RetryError
 from entrypoint.model import Node, Outcome, Plan
@@ -180,6 +181,16 @@ def short(value: object) -> str:
     """A value as part of a sentence."""
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+
+
+def difference(ours: object, here: str, theirs: object, there: str) -> str:
+    """Two nodes' values; of two lists also the first entry that differs, since long ones are cut."""
+    words = f"{here} has {short(ours)}; {there} has {short(theirs)}"
+    if not isinstance(ours, tuple) or not isinstance(theirs, tuple):
+        return words
+    pairs = zip_longest(ours, theirs, fillvalue="none")
+    place, (one, other) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
+    return f"{words}; they first differ in entry {place}: {short(one)}, {short(other)}"
 
 
 def placement(placed: Mapping[int, str]) -> str:

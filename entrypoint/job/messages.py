@@ -28,6 +28,7 @@ Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Inval
 
 TEXT, LINES, LINE = 4000, 20, 1000  # characters in a sentence; lines that a program printed last, characters in each
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
+TAKEN = "another leader has it"  # why a node is busy
 LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024  # characters in a command: the most that one argument of a program may have (execve(2))
 _RANKS = 1 << 20
@@ -158,7 +159,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Busy:
-    """This node belongs to another leader, which is there."""
+    """This call is not for this node, or not now; the leader calls again."""
+
+    why: str = _as(_text())
 
 
 @dataclass(frozen=True)

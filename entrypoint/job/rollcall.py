@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import named, short
+from entrypoint.job.analysis import difference, named
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
 from entrypoint.model import Outcome, Topology
@@ -17,7 +17,7 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 # Seconds for a node that has ended an attempt to be there in the next one, and more for each node, which share the
 # time of this one: a stop is told to whoever comes until then.
 REJOIN, _REJOIN_EACH = 5.0, 0.01
-_SURE = 10.0  # seconds that a peer may show a wrong key (a stale address, an old container) before we believe it
+SURE = 10.0  # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 
 
 class RollCall:
@@ -76,10 +76,10 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif now - since > _SURE:
+        elif now - since > SURE:
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
-            do = "give all nodes the same secret and job name"
+            do = "give all nodes the same secret and job name, and each its own index and address"
             raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
 
     def disagreed(self, host: str, event: events.Disagreed) -> None:
@@ -141,7 +141,7 @@ class RollCall:
     def called(self, hello: messages.Hello, begun: bool, decide: Callable[[Outcome], None]) -> None:
         """Another node of this job also leads: its list of hosts has another order."""
         if begun:
-            self._machine.act(actions.Answer(messages.Busy()))
+            self._machine.act(actions.Answer(messages.Busy(messages.TAKEN)))
             return
         wrong = two_leaders(self._topology, hello.hosts)
         self._machine.act(actions.Answer(messages.Refuse(*wrong)))
@@ -158,6 +158,6 @@ class RollCall:
 
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another order."""
-    hosts, theirs = [node.host for node in topology.nodes], theirs or ("another node",)
-    seen = f"{short(hosts)} on {topology.this.host}, {short(theirs)} on {theirs[0]}"
+    hosts, theirs = tuple(node.host for node in topology.nodes), theirs or ("another node",)
+    seen = difference(hosts, topology.this.host, theirs, theirs[0])
     return "EP504 two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"

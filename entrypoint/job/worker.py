@@ -9,10 +9,10 @@ from typing import Any
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import ended, follow, has_run, short
+from entrypoint.job.analysis import difference, ended, follow, has_run
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
-from entrypoint.job.rollcall import REJOIN
+from entrypoint.job.rollcall import REJOIN, SURE
 from entrypoint.model import Outcome, Plan
 from entrypoint.spec import JobSpec
 
@@ -28,6 +28,7 @@ class Worker:
         self._me = draft.topology.me
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
+        self._misdirected = math.inf  # since when it calls here and means another node
         self._connected = False
         self._opened = math.inf  # when this node could be called
         self._heard = 0.0  # when the leader last sent something
@@ -54,12 +55,21 @@ class Worker:
         """What is to be done, now that this happened at `now` (seconds)."""
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
-    def may_replace(self, message: Any, now: float) -> bool:
-        """Before the start, the same leader, or any where that one is gone. Nobody takes a running job's node: it must
-        first end, with what it runs."""
+    def busy(self, message: Any, now: float) -> str:
+        """Why a session that begins with this message may not replace the present one; "" if it may.
+
+        Before the start the same leader may, and any where that one is gone. Nobody takes a running job's node: it
+        must first end, with what it runs."""
         self._machine.now = now
+        if self._started:
+            return messages.TAKEN
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
-        return not self._started and (same or not self._leader_is_there())
+        if same and message.rank != self._me:
+            return self._index()
+        return "" if same or not self._leader_is_there() else messages.TAKEN
+
+    def _index(self) -> str:
+        return f"that is node {self._me} of this job"
 
     def _tell_leader(self, message: Any) -> None:
         self._act(actions.Send(_LEADER, message))
@@ -147,15 +157,30 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         wrong = self._disagreement(hello)
+        if wrong and self._is_misdirected(hello):
+            self._tell_leader(messages.Busy(self._index()))
+            return
         if wrong:
             self._say_last(messages.Refuse(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
+        self._misdirected = math.inf
         self._act(actions.Report(hello.env, hello.address, self._stop))
         if self._stop:
             self._machine.drop("roll call")
             self._give_up(self._stop, stop=True)
+
+    def _is_misdirected(self, hello: messages.Hello) -> bool:
+        """Whether this calls another node of this very job. The leader's address of that node may be stale, for a
+        while; later, two nodes must have been given one index.
+        """
+        hosts = tuple(node.host for node in self._topology.nodes)
+        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == self._me:
+            return False
+        self._leader_name = hello.leader
+        self._misdirected = min(self._misdirected, self._machine.now)
+        return self._machine.now - self._misdirected <= SURE
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
@@ -164,7 +189,8 @@ class Worker:
         mine = {"toolkit": __version__, "hosts": hosts, "rank": self._me, "launcher": self._draft.launcher}
         for name, value in mine.items():
             if getattr(hello, name) != value:
-                seen = f"{short(value)} here, {short(getattr(hello, name))} on {self._topology.leader.host}"
+                here, there = self._topology.this.host, self._topology.leader.host
+                seen = difference(value, here, getattr(hello, name), there)
                 return f"EP504 the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
         return None
 

@@ -42,16 +42,16 @@ read -r end
 
 
 class Endpoint:
-    """Takes one session at a time. `may_replace` decides by a new session's first message whether it replaces the
-    present one: a leader that comes back has lost its session."""
+    """Takes one session at a time. `busy` says by a new session's first message why it does not replace the present
+    one, or "" where it does: a leader that comes back has lost its session."""
 
     def __init__(
         self,
         on_message: Callable[[Any], None],
         on_lost: Callable[[str], None],
-        may_replace: Callable[[Any], bool],
+        busy: Callable[[Any], str],
     ) -> None:
-        self._on_message, self._on_lost, self._may_replace = on_message, on_lost, may_replace
+        self._on_message, self._on_lost, self._busy = on_message, on_lost, busy
         self._session: _Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pipes = contextlib.ExitStack()
@@ -81,8 +81,8 @@ class Endpoint:
             await session.open()
             while data := await session.read():
                 for message in intake.feed(data, time.monotonic()):
-                    if not taken and not self._take(session, message):
-                        session.send(codec.pack(messages.Busy()))
+                    if not taken and (why := self._take(session, message)):
+                        session.send(codec.pack(messages.Busy(why)))
                         return
                     taken = True
                     if self._session is session:
@@ -97,14 +97,14 @@ class Endpoint:
             self._session = None
             self._on_lost(session.why)
 
-    def _take(self, session: _Session, first: Any) -> bool:
-        """Whether this session is accepted."""
+    def _take(self, session: _Session, first: Any) -> str:
+        """Accept this session, or return why not."""
         if self._session is not None:
-            if not self._may_replace(first):
-                return False
+            if why := self._busy(first):
+                return why
             self._session.close()
         self._session = session
-        return True
+        return ""
 
     def send(self, message: Any) -> None:
         """Send a message to the leader; without a session it is dropped."""

@@ -278,7 +278,8 @@ async def _first_answer(
         heard = intake.feed(data, time.monotonic())
         for number, message in enumerate(heard, start=1):
             if isinstance(message, messages.Busy):
-                raise Unready("another leader has it")
+                elsewhere = message.why != messages.TAKEN
+                raise Unready(f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere)
             if isinstance(message, (messages.Facts, messages.Refuse)):
                 return message, heard[number:]
 

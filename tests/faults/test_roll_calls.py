@@ -82,7 +82,7 @@ def test_another_toolkit(make: Make, launcher: str, folder: Path) -> None:
     job.start("sh", "-c", TRAINS, options={"worker-2": mount})
     assert job.ends(30) == dict.fromkeys(HOSTS, 78), job.logs()
     for host in HOSTS:
-        assert "EP504 the nodes disagree on toolkit | 0.0.1 here, " in job.last_line(host), job.logs()
+        assert "EP504 the nodes disagree on toolkit | worker-2 has 0.0.1; " in job.last_line(host), job.logs()
     job.within(5, max(finished_at(box) for box in job.boxes.values()) - max(map(started_at, job.boxes.values())))
 
 

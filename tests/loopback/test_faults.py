@@ -328,7 +328,68 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
     job.start(0, "hostname")
     assert job.ends(20) == {0: 78, 1: 78}, job.both()
-    assert "EP504 the nodes disagree on hosts | other, node-1 here, node-0, node-1 on other" in job.err(1)
+    seen = "node-1 has other, node-1; other has node-0, node-1; they first differ in entry 0: other, node-0"
+    assert f"EP504 the nodes disagree on hosts | {seen} | give all" in job.err(1), job.both()
+    assert f"the nodes disagree on hosts | {seen} | give all" in job.err(0), job.both()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "me", "seen"),
+    [
+        (
+            ["node-0=127.0.0.2", "node-1.ns.svc=127.0.0.3", "node-2=127.0.0.4"],
+            1,
+            "node-1.ns.svc has node-0, node-1.ns.svc, node-2; node-0 has node-0, node-1, node-2; "
+            "they first differ in entry 1: node-1.ns.svc, node-1",
+        ),
+        (["node-0=127.0.0.2", "Node-1=127.0.0.3", "node-2=127.0.0.4"], 1, "differ in entry 1: Node-1, node-1"),
+        (["node-0=127.0.0.2", "node-2=127.0.0.4", "node-1=127.0.0.3"], 2, "differ in entry 1: node-2, node-1"),
+        (["node-0=127.0.0.2", "node-1=127.0.0.3"], 1, "differ in entry 2: none, node-2"),
+        (
+            ["node-0=127.0.0.2", "node-2=127.0.0.4", "node-3=127.0.0.5", "node-1=127.0.0.3"],
+            3,
+            "differ in entry 1: node-2, node-1",
+        ),
+    ],
+    ids=["a full name", "case", "order", "too few", "too many"],
+)
+def test_hosts_that_differ_in_the_worker_s_own_name_are_shown_on_all_nodes(
+    cluster: Make, hosts: list[str], me: int, seen: str
+) -> None:
+    """The keys do not depend on the list, so that the nodes can tell each other."""
+    job = cluster(3)
+    job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_NODE_RANK": str(me)})
+    job.start(0, "hostname")
+    job.start(2, "hostname")
+    begun = time.monotonic()
+    assert job.ends(20) == {0: 78, 1: 78, 2: 78}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+    assert all("EP504" in job.err(rank) and seen in job.err(rank) for rank in range(3)), job.both()
+
+
+def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster: Make) -> None:
+    job = cluster(3)
+    swapped = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3", "ENTRYPOINT_NODE_RANK": "2"}
+    job.start(1, "hostname", env=swapped)
+    job.start(0, "hostname")
+    job.start(2, "hostname")
+    until(lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0), 10, "what is seen meanwhile")
+    assert job.ends(25) == {0: 78, 1: 78, 2: 78}, job.both()
+    assert all("the nodes disagree on rank | node-2 has 2; node-0 has 1" in job.err(rank) for rank in range(3))
+
+
+def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Make) -> None:
+    """The leader finds another node of the job at a worker's address, until the right one has it."""
+    job = cluster(3)
+    swapped = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3", "ENTRYPOINT_NODE_RANK": "2"}
+    job.start(1, "hostname", env=swapped)
+    job.start(0, "hostname")
+    job.start(2, "hostname")
+    until(lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0), 10, "what is seen meanwhile")
+    job.signal(1, signal.SIGTERM)
+    assert job.processes.pop(1).wait(10) == 143, job.both()
+    job.start(1, "hostname")
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
 
 
 def test_a_program_that_is_not_there(cluster: Make) -> None:

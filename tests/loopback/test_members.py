@@ -239,7 +239,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     begun = time.monotonic()
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 10, job.both()
-    one, other = "node-0, node-1 on node-0", "node-1, node-0 on node-1"
+    one, other = "node-0 has node-0, node-1; ", "node-1 has node-1, node-0; "
     for rank in range(2):
         assert "EP504 two nodes believe to be the first | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()

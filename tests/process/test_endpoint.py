@@ -23,7 +23,7 @@ from tests.process.bench import in_loop
 
 HELLO = codec.pack(messages.Start(1))
 SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
-BUSY = codec.pack(messages.Busy())
+BUSY = codec.pack(messages.Busy(messages.TAKEN))
 
 
 class Node:
@@ -33,7 +33,9 @@ class Node:
         self.run_dir = RunDir(str(folder))
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
-        self.endpoint = Endpoint(self.heard.put_nowait, self.lost.put_nowait, lambda first: replace)
+        self.endpoint = Endpoint(
+            self.heard.put_nowait, self.lost.put_nowait, lambda first: "" if replace else messages.TAKEN
+        )
         self.endpoint.open(self.run_dir)
 
 

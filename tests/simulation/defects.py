@@ -111,9 +111,7 @@ DEFECTS: dict[str, list[Plant]] = {
     ],
     "a worker that has lost its leader leaves its programs no grace": [_swap(worker.Worker, "_finish", _no_grace)],
     "a worker that has lost its leader stops no program": [_swap(worker.Worker, "_finish", _leave_at_once)],
-    "any leader may take a running job's worker": [
-        _swap(worker.Worker, "may_replace", lambda self, message, now: True)
-    ],
+    "any leader may take a running job's worker": [_swap(worker.Worker, "busy", lambda self, message, now: "")],
     "ranks are started before all have answered": [_swap(rollcall.RollCall, "is_complete", _one_missing)],
     "restarts have no limit": [
         _swap(ending, "follow", _always_again),

@@ -295,7 +295,7 @@ class Container:
         assert isinstance(self.machine, Worker)
         before = self.sessions.get(0)
         if before and before.open:
-            if not self.machine.may_replace(hello, world.now):
+            if self.machine.busy(hello, world.now):
                 return "another leader has it"
             before.open = False
         self.sessions[0] = session = Session(world, leader, self)
@@ -320,7 +320,7 @@ class Container:
         """Another leader with the same keys calls: a running job's node is not its to take."""
         before = self.sessions.get(0)
         if isinstance(self.machine, Worker) and self.door and not self._frozen and before and before.open:
-            taken = self.machine.may_replace(self._hello(0, "stranger"), self._world.now)
+            taken = not self.machine.busy(self._hello(0, "stranger"), self._world.now)
             if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
                 self._world.violate(f"node-{self.rank} was taken by another leader while its own is there")
 

@@ -52,7 +52,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("stopped", {}),
         ("hurry", {}),
         ("signal", {"name": "SIGUSR1"}),
-        ("busy", {}),
+        ("busy", {"why": "another leader has it"}),
         ("phases", PHASES),
     ],
 )
