@@ -25,7 +25,7 @@ from entrypoint.host.speaker import Speaker, answer
 from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import ended
+from entrypoint.job.analysis import ended, reopens
 from entrypoint.job.record import Record
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
@@ -106,15 +106,24 @@ async def boot(
     say: Speaker,
     record: Record,
 ) -> tuple[Outcome, int]:
-    """One attempt's outcome, and its number: the leader's count may be ahead of ours."""
-    try:
-        loop = Loop(spec, facts, draft, not_ready, attempt, signals, say, record)
-    except EntrypointError as error:
-        return error.outcome, attempt
-    try:
-        return await loop.run(), loop.machine.attempt
-    finally:
-        await loop.close()
+    """One attempt's outcome, and its number: the leader's count may be ahead of ours.
+
+    A node whose run directory takes no files is opened in another place, to tell the other nodes.
+    """
+    while True:
+        try:
+            loop = Loop(spec, facts, draft, not_ready, attempt, signals, say, record)
+            try:
+                return await loop.run(), loop.machine.attempt
+            finally:
+                await loop.close()
+        except EntrypointError as error:
+            coordinated = draft.mode == "coordinated" and reopens(not_ready, error.outcome)
+            other = checks.elsewhere(spec, facts, draft) if coordinated else None
+            if other is None:
+                return not_ready or error.outcome, attempt
+            draft, not_ready = other, error.outcome
+            say(f"{not_ready.reason}; the roll call tells the other nodes")
 
 
 class Loop:
@@ -153,12 +162,18 @@ class Loop:
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
-        self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background, record.rank)
+        try:
+            self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background, record.rank)
+        except EntrypointError:
+            self._run_dir.close()
+            raise
         self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, say)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
-        """From this node's start to its end, with the job's outcome."""
+        """From this node's start to its end, with the job's outcome. Raises EntrypointError where it has to be opened
+        for logins in another place.
+        """
         self._state.open()
         self.tell(events.Began())
         return await self._over
@@ -292,7 +307,17 @@ class Loop:
                 raise TypeError(f"this is no action: {action!r}")
 
     async def _open_door(self) -> None:
-        """Make this node ready for logins: keys, control endpoint, sshd."""
+        """Make this node ready for logins, or end this loop with the reason if another place may do."""
+        try:
+            await self._open()
+        except EntrypointError as error:
+            if not reopens(self._not_ready, error.outcome):
+                raise
+            if not self._over.done():
+                self._over.set_exception(error)
+
+    async def _open(self) -> None:
+        """Keys, control endpoint, sshd."""
         this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
         for name, content in keys.files().items():

@@ -18,6 +18,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 _ROOM = 64 * 1024  # bytes in the run directory: keys, sshd's configuration, and the files for a session
+_FILES = 16  # of them, and of pipes and sockets
 # Other places for it. /dev/shm first: each container has its own, and can write it even if all else is read-only.
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
@@ -64,13 +65,21 @@ def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | N
     If no other directory can be used either, the plan stays as it was.
     """
     why = _unusable(draft.topology.run_dir)
+    if why is None:
+        return draft, None
     # If another entrypoint runs in this container, this one must not answer for it.
-    for place in () if why is None or isinstance(why, Busy) else (*_PLACES, facts.home):
-        other = f"{place}/entrypoint-{facts.uid}-{draft.topology.this.ssh_port}-{draft.topology.me}"
-        if place and _unusable(other) is None:
-            draft = settle(spec, facts, replace(draft.topology, run_dir=other), draft.members)
-            break
-    return draft, why.outcome if why else None
+    other = None if isinstance(why, Busy) else elsewhere(spec, facts, draft)
+    return other or draft, why.outcome
+
+
+def elsewhere(spec: JobSpec, facts: Facts, draft: Plan) -> Plan | None:
+    """The plan with another run directory that can be used; None where there is none."""
+    topology = draft.topology
+    for place in (*_PLACES, facts.home):
+        other = f"{place}/entrypoint-{facts.uid}-{topology.this.ssh_port}-{topology.me}"
+        if place and other != topology.run_dir and _unusable(other) is None:
+            return settle(spec, facts, replace(topology, run_dir=other), draft.members)
+    return None
 
 
 def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
@@ -147,7 +156,8 @@ def _unusable(path: str) -> EntrypointError | None:
     try:
         there = RunDir(path)
         try:
-            there.write("room", bytes(_ROOM), 0o600)
+            for number in range(_FILES):
+                there.write(f"room.{number}", bytes(_ROOM // _FILES), 0o600)
         finally:
             there.close()
     except EntrypointError as error:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from entrypoint.errors import RetryError
+from entrypoint.errors import CantCreateError, RetryError
 from entrypoint.model import Node, Outcome, Plan
 from entrypoint.plan import NETCHECK
 from entrypoint.spec import JobSpec
@@ -133,6 +133,14 @@ def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) 
     if outcome.status != RetryError.status or outcome.program or attempt > restarts:
         return outcome
     return stop or replace(outcome, again=True)
+
+
+def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
+    """Whether a node that could not be opened for logins, for this reason, opens in another run directory.
+
+    Else the other nodes would hear nothing of the failure, and wait for it. What was known before is the reason still.
+    """
+    return not_ready is None and failure.status == CantCreateError.status
 
 
 def has_run(spec: JobSpec, draft: Plan, attempt: int) -> bool:

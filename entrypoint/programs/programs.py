@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from entrypoint.errors import EntrypointError
 from entrypoint.host import checks, children, proc, process
 from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
@@ -66,10 +67,14 @@ class Programs:
         self._copies_ended = False  # whether that was said
         process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
-        self._reaper = Reaper(self._daemon_ended)
         self._memory, self._processes = Memory(), Processes()
         self._ranks = Ranks(run_dir, self._on_report)
-        self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
+        try:
+            self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
+        except EntrypointError:
+            self._ranks.close()
+            raise
+        self._reaper = Reaper(self._daemon_ended)
 
     # -- orders
 

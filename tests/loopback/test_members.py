@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,58 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node
     why = f"EP410 cannot write {job.folder}/file/run | File exists | "
     assert all(why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)), job.both()
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes a file system with room for so many files and folders, with the one that it is itself."""
+    mounted: list[Path] = []
+
+    def make(inodes: int) -> Path:
+        small = tmp_path / "small"
+        small.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"nr_inodes={inodes}", "none", str(small)]
+        if subprocess.run(words, capture_output=True, check=False).returncode:
+            pytest.skip("may not mount here")
+        mounted.append(small)
+        return small
+
+    yield make
+    for each in mounted:
+        subprocess.run(["umount", "-l", str(each)], check=True)
+
+
+LATE = "import entrypoint.host.checks as checks; checks._FILES = 1; from entrypoint.cli import script; script()"
+
+
+@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("inodes", [4, 6, 9, 11])
+@pytest.mark.parametrize("late", [False, True], ids=["checked", "taken after the check"])
+def test_a_node_with_few_inodes_left_tells_all(
+    cluster: Make, few: Callable[[int], Path], inodes: int, late: bool, node: int
+) -> None:
+    """Whether its check sees that, or others take them between its check and its session."""
+    job, small = cluster(2, slots=1), few(inodes)
+    words = ("run", "--launcher", "mpirun", "--", "true")
+    for rank in (1, 0):
+        env = {"ENTRYPOINT_RUN_DIR": str(small / "run")} if rank == node else {}
+        job.start(rank, argv=(sys.executable, *(("-c", LATE) if late else ("-m", "entrypoint")), *words), env=env)
+    begun = time.monotonic()
+    assert job.ends() == {0: 73, 1: 73}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+    why = re.compile(rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on node-{node}; exit 73")
+    assert all(why.search(job.err(rank)) for rank in range(2)), job.both()
+    assert ("room." in job.err(node)) is not late
+    assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
+    assert not (small / "run").exists()
+
+
+def test_a_node_with_enough_inodes_left_runs(cluster: Make, few: Callable[[int], Path]) -> None:
+    """The control."""
+    job, small = cluster(2, slots=1), few(30)
+    for rank in (1, 0):
+        job.start(rank, "true", env={"ENTRYPOINT_RUN_DIR": str(small / "run")} if rank else {})
+    assert job.ends() == {0: 0, 1: 0}, job.both()
 
 
 # -- who leaves before the start

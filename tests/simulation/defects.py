@@ -152,6 +152,9 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(worker.Worker, "_await_call", worker.Worker._decide)
     ],
     "a stop between two attempts waits for a node that is gone": [_swap(rollcall, "REJOIN", 1e6)],
+    "a node that fails between its check and its session tells nobody": [
+        _swap(analysis, "reopens", lambda not_ready, failure: False)
+    ],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

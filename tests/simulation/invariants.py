@@ -35,6 +35,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _restarts(schedule, world)
         wrong += _phases(schedule, world)
         wrong += _stopped_between(schedule, world)
+        wrong += _unwritable(schedule, world)
     return world, wrong
 
 
@@ -86,11 +87,31 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     ]
 
 
+def _unwritable(schedule: Schedule, world: World) -> list[str]:
+    """A node that fails between its check and its session tells all: they end with its status once all are there."""
+    odd = schedule.not_ready is not None or schedule.other_version is not None or schedule.least or schedule.faults
+    if schedule.unwritable is None or odd or max(schedule.starts) > 30:
+        return []
+    by, wrong = max(schedule.starts) + _MARGIN, []
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank)
+        if status != 73 or f"on node-{schedule.unwritable}" not in reason or ended > by:
+            wrong.append(f"node-{schedule.unwritable} could not open its session, and node-{each.rank} ended at "
+                         f"{ended:.1f} s, not by {by:.1f} s, with {status} ({reason})")  # fmt: skip
+    return wrong
+
+
 def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     """A job that is stopped before a later attempt begins ends soon with 143 on every node that took no harm."""
     harm = ("kill", "reboot", "vanish", "cut", "blink", "lie", "freeze", "fault")
     harmed = {fault.node for fault in schedule.of(*harm)}
-    if not world.stopped_between or 0 in harmed or schedule.least or schedule.not_ready is not None:
+    if (
+        not world.stopped_between
+        or 0 in harmed
+        or schedule.least
+        or schedule.not_ready is not None
+        or schedule.unwritable is not None
+    ):
         return []
     when, rank = world.stopped_between[0]
     if rank in harmed:
@@ -106,7 +127,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    usual = schedule.not_ready is None and schedule.other_version is None
+    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []

@@ -94,6 +94,12 @@ NAMED = {
         _job(3, look=1.0, starts=(0.0, 0.0, 60.0)), (69, 69, 69), by=110, reason="1 of 2 peers did not answer"
     ),
     "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 69), by=60),
+    "issue 25, 6: a worker has no room for its session": Named(
+        _job(3, unwritable=2), (73, 73, 73), by=10, reason="no room for the session on node-2"
+    ),
+    "issue 25, 6: the leader has no room for its session": Named(
+        _job(3, unwritable=0), (73, 73, 73), by=10, reason="no room for the session on node-0"
+    ),
     "issue 25, 5: SIGTERM to the leader between two attempts": Named(
         _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), restarts=1),
         (143, 143, None),

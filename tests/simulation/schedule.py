@@ -56,6 +56,7 @@ class Schedule:
     status: int = 0  # of every program, where nothing goes wrong
     other_version: int | None = None  # a node with another toolkit
     not_ready: int | None = None  # a node that says in its report that it cannot take part
+    unwritable: int | None = None  # a node whose check found nothing, and whose session then has no room
     mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
     faults: tuple[Fault, ...] = ()
     seed: int = 0
@@ -105,8 +106,9 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         waits, starts = random.random() < 0.5, (*(start % 30 for start in starts[: size - 1]), late)
         schedule = replace(schedule, least=size - 1, restarts=0, starts=starts, waits=waits)
     schedule = replace(schedule, swept=random.random() < 0.5)
-    stopped = random.random() < 0.05 and not schedule.least
-    return _stopped_between(random, schedule, begun) if stopped else schedule
+    if random.random() < 0.05 and not schedule.least:
+        return _stopped_between(random, schedule, begun)
+    return replace(schedule, unwritable=random.randrange(size)) if random.random() < 0.03 else schedule
 
 
 def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedule:
@@ -117,7 +119,7 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
     stops = [Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0))) for each in sorted(nodes)]
     return replace(
         schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
-        not_ready=None, duration=20.0, faults=(loss, *stops),
+        not_ready=None, unwritable=None, duration=20.0, faults=(loss, *stops),
     )  # fmt: skip
 
 

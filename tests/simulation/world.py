@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.job import actions, events, messages
+from entrypoint.job import actions, analysis, events, messages
 from entrypoint.job.board import ENDED, LOST, Board
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
@@ -29,7 +29,7 @@ _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
 )  # fmt: skip
-NOT_READY = Outcome(73, "the disk is full")
+NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room for the session")
 
 
 @lru_cache(maxsize=64)
@@ -250,6 +250,11 @@ class Container:
 
     def _do_opendoor(self, action: actions.OpenDoor) -> None:
         not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
+        if self._world.schedule.unwritable == self.rank:
+            if not analysis.reopens(not_ready, UNWRITABLE):
+                self._soon(events.Faulted(not_ready or UNWRITABLE))
+                return
+            not_ready = UNWRITABLE  # it boots anew, in another place
         self._report = NodeReport(self.rank, 1, __version__, "4.1.4", not_ready=not_ready)
         boot = self.boots
         self._world.after(0.1, lambda: self._open(boot))
