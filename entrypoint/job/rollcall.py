@@ -5,19 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from entrypoint import __version__
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import difference, named
+from entrypoint.job.analysis import difference, named, short
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
 from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
-# Seconds for a node that has ended an attempt to be there in the next one, and more for each node, which share the
-# time of this one: a stop is told to whoever comes until then.
-REJOIN, _REJOIN_EACH = 5.0, 0.01
+REJOIN, _REJOIN_EACH = 5.0, 0.01  # seconds, and those for each node; see `rejoin`
 SURE = 10.0  # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
+
+
+def rejoin(nodes: int) -> float:
+    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a stop between the two is
+    told to whoever comes until then.
+    """
+    return REJOIN + _REJOIN_EACH * nodes
+
+
+class Misdirected:
+    """Calls that come here and are for another node of this very job. The leader's address of that node may be stale,
+    so only calls that go on show a mistake, such as one index for two nodes.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._hosts, self._me = tuple(node.host for node in topology.nodes), topology.me
+        self._since = math.inf
+
+    @property
+    def words(self) -> str:
+        """What the leader is answered."""
+        return f"that is node {self._me} of this job"
+
+    def takes(self, hello: messages.Hello, now: float) -> bool:
+        """Whether this is such a call, and no mistake yet."""
+        if (hello.toolkit, hello.hosts) != (__version__, self._hosts) or hello.rank == self._me:
+            self._since = math.inf
+            return False
+        self._since = min(self._since, now)
+        return now - self._since <= SURE
 
 
 class RollCall:
@@ -35,6 +64,7 @@ class RollCall:
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = math.inf  # when the first was called
         self._stopping = False  # whether the others are only awaited to be told that the job is stopped
+        self._misdirected = Misdirected(topology)
         self.own_name = False  # whether this node's own name has an address
         self.over = False
 
@@ -57,7 +87,7 @@ class RollCall:
             self._machine.at(max(self._machine.now, self._stops_at()), self._look, "roll call")
 
     def _stops_at(self) -> float:
-        return self._began + REJOIN + _REJOIN_EACH * len(self._topology.nodes)
+        return self._began + rejoin(len(self._topology.nodes))
 
     def miss(self, host: str, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
@@ -143,6 +173,9 @@ class RollCall:
         if begun:
             self._machine.act(actions.Answer(messages.Busy(messages.TAKEN)))
             return
+        if self._misdirected.takes(hello, self._machine.now):
+            self._machine.act(actions.Answer(messages.Busy(self._misdirected.words)))
+            return
         wrong = two_leaders(self._topology, hello.hosts)
         self._machine.act(actions.Answer(messages.Refuse(*wrong)))
         # Later, so that the answer arrives before our sshd ends.
@@ -159,5 +192,7 @@ class RollCall:
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another order."""
     hosts, theirs = tuple(node.host for node in topology.nodes), theirs or ("another node",)
-    seen = difference(hosts, topology.this.host, theirs, theirs[0])
-    return "EP504 two nodes believe to be the first", seen, "give all nodes the same hosts, in the same order"
+    do = "give all nodes the same hosts, in the same order, and each its own index and address"
+    same = f"both have index {topology.me} of {short(hosts)}"
+    seen = same if hosts == theirs else difference(hosts, topology.this.host, theirs, theirs[0])
+    return "EP504 two nodes believe to be the first", seen, do

@@ -12,7 +12,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, ended, follow, has_run
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
-from entrypoint.job.rollcall import REJOIN, SURE
+from entrypoint.job.rollcall import Misdirected, rejoin
 from entrypoint.model import Outcome, Plan
 from entrypoint.spec import JobSpec
 
@@ -28,7 +28,7 @@ class Worker:
         self._me = draft.topology.me
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
-        self._misdirected = math.inf  # since when it calls here and means another node
+        self._misdirected = Misdirected(draft.topology)
         self._connected = False
         self._opened = math.inf  # when this node could be called
         self._heard = 0.0  # when the leader last sent something
@@ -65,11 +65,8 @@ class Worker:
             return messages.TAKEN
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
         if same and message.rank != self._me:
-            return self._index()
+            return self._misdirected.words
         return "" if same or not self._leader_is_there() else messages.TAKEN
-
-    def _index(self) -> str:
-        return f"that is node {self._me} of this job"
 
     def _tell_leader(self, message: Any) -> None:
         self._act(actions.Send(_LEADER, message))
@@ -98,7 +95,7 @@ class Worker:
     def _await_call(self, stop: Outcome) -> None:
         """A stop between two attempts is told to the leader when it calls; one that does not call soon is gone."""
         if self._opened < math.inf:
-            when = max(self._machine.now, self._opened + REJOIN)
+            when = max(self._machine.now, self._opened + rejoin(len(self._topology.nodes)))
             self._machine.at(when, lambda: self._decide(stop), "roll call")
 
     def _miss(self, what: str, why: str) -> None:
@@ -157,30 +154,19 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         wrong = self._disagreement(hello)
-        if wrong and self._is_misdirected(hello):
-            self._tell_leader(messages.Busy(self._index()))
+        if self._misdirected.takes(hello, self._machine.now):
+            self._leader_name = hello.leader  # when it calls this node, it may replace that session
+            self._tell_leader(messages.Busy(self._misdirected.words))
             return
         if wrong:
             self._say_last(messages.Refuse(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
-        self._misdirected = math.inf
         self._act(actions.Report(hello.env, hello.address, self._stop))
         if self._stop:
             self._machine.drop("roll call")
             self._give_up(self._stop, stop=True)
-
-    def _is_misdirected(self, hello: messages.Hello) -> bool:
-        """Whether this calls another node of this very job. The leader's address of that node may be stale, for a
-        while; later, two nodes must have been given one index.
-        """
-        hosts = tuple(node.host for node in self._topology.nodes)
-        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == self._me:
-            return False
-        self._leader_name = hello.leader
-        self._misdirected = min(self._misdirected, self._machine.now)
-        return self._machine.now - self._misdirected <= SURE
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""

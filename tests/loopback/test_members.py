@@ -299,6 +299,26 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
         assert other in job.err(rank), job.both()
 
 
+def test_two_nodes_with_the_first_index_and_the_same_hosts_notice_it(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    for rank, hosts in enumerate(("node-0=127.0.0.2,node-1=127.0.0.3", "node-0=127.0.0.3,node-1=127.0.0.2")):
+        job.start(rank, "true", env={"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": "0"})
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    words = "EP504 two nodes believe to be the first | both have index 0 of node-0, node-1 | "
+    assert all(words in job.err(rank) for rank in range(2)), job.both()
+
+
+def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: Make) -> None:
+    """As where a name server still gives it an earlier Pod's address: only if that stays is it a mistake."""
+    job = cluster(2, slots=1)
+    job.start(0, "true", env={"ENTRYPOINT_HOSTS": "127.0.0.2,127.0.0.3"})  # it listens on all addresses
+    begun = time.monotonic()
+    until(lambda: "127.0.0.3 (that is node 0 of this job, at 127.0.0.3)" in job.err(0), 20, "its own answer")
+    assert job.ends() == {0: 78}, job.both()
+    assert time.monotonic() - begun > 8, job.both()
+    assert "EP504 two nodes believe to be the first | both have index 0 of 127.0.0.2, 127.0.0.3 | " in job.err(0)
+
+
 # -- what a node costs while training runs
 
 

@@ -122,6 +122,12 @@ NAMED = {
         by=12,
         attempts=2,
     ),
+    "issue 25, 5: SIGTERM twice to the leader between two attempts: it waits for nobody": Named(
+        _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), Fault(0, BETWEEN, 0, seconds=2.0), restarts=1),
+        (143, 143, None),
+        by=8.5,
+        attempts=2,
+    ),
     "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(
         _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (None, 143), by=14, attempts=1
     ),

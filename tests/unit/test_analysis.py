@@ -12,6 +12,7 @@ from entrypoint.job.analysis import (
     Ends,
     Heard,
     UserSignals,
+    difference,
     everywhere,
     follow,
     has_run,
@@ -174,3 +175,16 @@ def test_whether_something_of_the_job_has_run(attempt: int, netcheck: str, launc
     spec: Any = SimpleNamespace(netcheck=SimpleNamespace(when=netcheck))
     draft: Any = SimpleNamespace(launcher=launcher)
     assert has_run(spec, draft, attempt) is ran
+
+
+def test_long_lists_of_hosts_are_cut_and_their_difference_is_named() -> None:
+    ours = tuple(f"node-{rank}.training.svc" for rank in range(1000))
+    theirs = (*ours[:700], "NODE-700.training.svc", *ours[701:])
+    words = difference(ours, "b", theirs, "a")
+    assert words.endswith("...; they first differ in entry 700: node-700.training.svc, NODE-700.training.svc")
+    assert len(words) < 300
+    assert difference(ours[:2], "b", ours[:1], "a") == (
+        "b has node-0.training.svc, node-1.training.svc; a has node-0.training.svc; "
+        "they first differ in entry 1: node-1.training.svc, none"
+    )
+    assert difference("plain", "b", "mpirun", "a") == "b has plain; a has mpirun"
