@@ -200,6 +200,21 @@ def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make, launcher: str
     assert time.monotonic() - begun < 10, job.both()
 
 
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_stop_between_the_network_check_and_the_job_is_everybody_s(cluster: Make, node: int) -> None:
+    job = cluster(2, slots=1)
+    env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "0.5"}
+    for rank in range(2):
+        job.start(rank, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", "echo up; exec sleep 600"), env=env)
+    config = job.run_dir(node) / "sshd_config"
+    until(config.exists, 20, "the check's session")
+    until(lambda: not config.exists(), 30, "the end of the check")
+    job.signal(node, signal.SIGTERM)
+    begun = time.monotonic()
+    assert job.ends() == {0: 143, 1: 143}, job.both()
+    assert time.monotonic() - begun < 10, job.both()
+
+
 # -- a node that stands still
 
 

@@ -125,7 +125,7 @@ NAMED = {
     "issue 25, 5: SIGTERM twice to the leader between two attempts: it waits for nobody": Named(
         _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), Fault(0, BETWEEN, 0, seconds=2.0), restarts=1),
         (143, 143, None),
-        by=8.5,
+        by=9.5,
         attempts=2,
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(
