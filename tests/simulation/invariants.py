@@ -89,8 +89,8 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
 
 def _unwritable(schedule: Schedule, world: World) -> list[str]:
     """A node that fails between its check and its session tells all: they end with its status once all are there."""
-    odd = schedule.not_ready is not None or schedule.other_version is not None or schedule.least or schedule.faults
-    if schedule.unwritable is None or odd or max(schedule.starts) > 30:
+    odd = schedule.not_ready is not None or schedule.other_version is not None or schedule.look is not None
+    if schedule.unwritable is None or odd or schedule.least or schedule.faults or max(schedule.starts) > 30:
         return []
     by, wrong = max(schedule.starts) + _MARGIN, []
     for each in world.containers:
@@ -103,7 +103,7 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
 
 def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     """A job that is stopped before a later attempt begins ends soon with 143 on every node that took no harm."""
-    harm = ("kill", "reboot", "vanish", "cut", "blink", "lie", "freeze", "fault")
+    harm = ("kill", "reboot", "vanish", "cut", "blink", "lie", "forge", "freeze", "fault")
     harmed = {fault.node for fault in schedule.of(*harm)}
     if (
         not world.stopped_between
@@ -181,8 +181,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
 
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds up nobody."""
-    usual = schedule.not_ready is None and schedule.other_version is None and schedule.look is None
-    if not usual or not schedule.least or schedule.faults or NEVER in schedule.starts:
+    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    if not usual or schedule.look is not None or not schedule.least or schedule.faults or NEVER in schedule.starts:
         return []
     wrong = []
     for rank in range(schedule.nodes):
