@@ -222,19 +222,22 @@ class Loop:
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
 
-    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        """Run a coroutine in the background; an error in it ends the job."""
+    def _background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine in the background; an error in it ends the job.
 
-        async def guarded() -> None:
-            try:
-                await work
-            except Exception as error:
-                self._failed(error)
-
-        task = asyncio.create_task(guarded())
+        The task runs the coroutine itself: within another one it would never start, of which Python
+        warns on stderr, if the task is cancelled before its first step.
+        """
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
 
     def _signalled(self, signum: int, again: bool) -> None:
         self.tell(events.Signalled(signum, again))

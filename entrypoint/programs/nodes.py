@@ -109,7 +109,11 @@ class Nodes:
         """Run it in the background; an error in it ends the run, which raises it."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
-        task.add_done_callback(lambda done: self._over.set() if done.exception() else None)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception():
+            self._over.set()
 
     def _look(self) -> None:
         """The job is over once nobody is left who can end by itself, and worker-0 was started."""
