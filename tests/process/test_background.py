@@ -1,4 +1,4 @@
-"""Background work of a node's event loop: cancelled before it starts it leaves no warning, and its errors end the job."""
+"""Background work of the event loop: cancelled before its start it leaves no warning, its errors end the job."""
 
 from __future__ import annotations
 
