@@ -5,6 +5,7 @@ Afterwards rank 0 does the same on all samples alone: the weights must be the sa
 
 import argparse
 import os
+import socket
 import sys
 
 import numpy as np
@@ -58,7 +59,7 @@ def main() -> int:
         if rank == 0 and step % 10 == 0:
             print(f"step {step:3d}  loss {last:.6f}", flush=True)
 
-    places = world.gather((rank, os.environ.get("HOSTNAME", MPI.Get_processor_name()), os.getpid()))
+    places = world.gather((rank, socket.gethostname(), os.getpid()))
     difference = 0.0
     if rank == 0:
         for place in places or []:

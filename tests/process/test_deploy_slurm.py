@@ -238,9 +238,11 @@ def test_what_the_nodes_are_told(cluster: Cluster, tmp_path: Path) -> None:
         "env": specs.Override(["A=b $c"], "--env"),
     }
     path = script(tmp_path, text, overrides=overrides)
-    assert ended(made.batch(path, ENTRYPOINT_SECRET="of the shell that submitted")) == (0, "")
+    own = {"ENTRYPOINT_SECRET": "of the shell that submitted", "HOSTNAME": "node-0"}
+    assert ended(made.batch(path, **own)) == (0, "")
     for node in (0, 1):
         argv, env, cwd = json.loads((tmp_path / f"told-{node}").read_text())
+        assert "HOSTNAME" not in env, "that of the batch script's node is not every node's"
         assert (argv, cwd) == (["run", "--", "sh", "-c", "echo $HOME 'x'", ""], str(tmp_path))
         assert {name: text for name, text in env.items() if name.startswith("ENTRYPOINT_")} == {
             "ENTRYPOINT_SPEC": f"{tmp_path}/job.yaml",

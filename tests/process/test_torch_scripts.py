@@ -281,6 +281,14 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
     assert f"--nproc_per_node={count}" in bench.run(script="torchlaunch", **env).options
 
 
+def test_a_task_of_srun_knows_its_node_by_slurm(bench: Bench) -> None:
+    """srun passes the batch node's HOSTNAME on to every task; control: without Slurm's own name HOSTNAME counts."""
+    given = {"HOSTNAME": "w-0", "SLURMD_NODENAME": "w-1"}
+    assert "--node_rank=1" in bench.run(script="torchlaunch", **given).options
+    del given["SLURMD_NODENAME"]
+    assert "--node_rank=0" in bench.run(script="torchlaunch", **given).options
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [

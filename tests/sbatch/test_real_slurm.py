@@ -27,6 +27,7 @@ timeouts: {{peers: 60, grace: 10, heartbeat: 3}}
 TRAIN = """\
 import os, signal, socket, sys, time
 rank, told = os.environ["RANK"], []
+assert os.environ.get("HOSTNAME") in (None, socket.gethostname()), "HOSTNAME of another node"
 def say(what):
     sys.stdout.write(f"rank {rank} {what}\\n")
     sys.stdout.flush()

@@ -83,3 +83,10 @@ def test_a_page_that_is_named_is_there() -> None:
     assert len(named) > 10
     gone = [(file, name) for file, name in named if not (TREE / name).is_file()]
     assert [(file, name) for file, name in gone if file != "CHANGELOG.md"] == []  # which tells of the past
+
+
+def test_no_example_takes_its_host_s_name_from_a_variable() -> None:
+    """HOSTNAME may be another node's, as in a task of srun: examples ask the kernel."""
+    sources = [path for path in (TREE / "examples").rglob("*") if path.suffix in (".py", ".sh", ".c", ".yaml")]
+    assert len(sources) > 20
+    assert [str(path.relative_to(TREE)) for path in sources if "HOSTNAME" in path.read_text()] == []

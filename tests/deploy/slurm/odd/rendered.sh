@@ -26,6 +26,7 @@ export ENTRYPOINT_ENV='{"COST": "$(HOME) '"'"'x'"'"'"}'
 ENTRYPOINT_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd, -)
 export ENTRYPOINT_HOSTS
 unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
+export -n HOSTNAME # this node's: srun would pass it on to all others
 if [[ ! -r $ENTRYPOINT_SECRET_FILE ]]; then
   say "EP303 cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | make it, where all nodes see it"
   exit 66

@@ -18,6 +18,7 @@ say() { echo "[entrypoint sbatch] $1" >&2; }
 cd /home/me/job || exit 66
 export ENTRYPOINT_SPEC=/home/me/job/job.yaml
 unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
+export -n HOSTNAME # this node's: srun would pass it on to all others
 
 # What reaches this shell alone goes on to the steps, by Slurm: srun that gets a SIGTERM itself kills its step. While a
 # job is cancelled, Slurm has told the steps already, and refuses this.

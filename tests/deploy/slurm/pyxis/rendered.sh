@@ -21,6 +21,7 @@ cd /home/me/job || exit 66
 export ENTRYPOINT_SPEC=/home/me/job/job.yaml
 export ENTRYPOINT_SECRET_FILE=/home/me/.secret
 unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
+export -n HOSTNAME # this node's: srun would pass it on to all others
 if [[ ! -r $ENTRYPOINT_SECRET_FILE ]]; then
   say "EP303 cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | make it, where all nodes see it"
   exit 66

@@ -56,14 +56,15 @@ elif [ "$NNODES" -ne "$known" ]; then
   hosts=() # of another job than this one
 fi
 if [ -z "$NODE_RANK" ]; then
+  own=${SLURMD_NODENAME:-$HOSTNAME} # srun passes HOSTNAME of the batch script's node on to all others
   found=
   for i in "${!hosts[@]}"; do
     # Whole names, or whole first labels: worker-1 must not be taken for worker-10.
-    if [ "${hosts[i]}" = "$HOSTNAME" ] || [ "${hosts[i]%%.*}" = "${HOSTNAME%%.*}" ]; then found+=" $i"; fi
+    if [ "${hosts[i]}" = "$own" ] || [ "${hosts[i]%%.*}" = "${own%%.*}" ]; then found+=" $i"; fi
   done
   case $found in
     '' | ' '*' '*)
-      fail 78 "which of the $NNODES nodes is this one?" "host name $HOSTNAME, no index" "set NODE_RANK (0 for worker-0)"
+      fail 78 "which of the $NNODES nodes is this one?" "host name $own, no index" "set NODE_RANK (0 for worker-0)"
       ;;
   esac
   NODE_RANK=${found# }
