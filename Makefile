@@ -15,6 +15,10 @@ demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine 
 test:  ## everything that must hold: lint, types, units, real sshd and mpirun, real containers
 	@scripts/test
 
+.PHONY: test-all
+test-all:  ## every target that tests, one after the other, and one table (hours); ONLY="test-slurm smoke" SKIP=test-audit RESUME=1
+	@scripts/test-all $(ONLY) $(addprefix --skip=,$(SKIP)) $(if $(RESUME),--resume)
+
 .PHONY: test-image
 test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/reference/image-contract.md
 	@scripts/build-image gpu && scripts/build-image ascend
@@ -25,8 +29,12 @@ test-bake:  ## the toolkit in images as others have them, by two lines of a Dock
 	@scripts/test-bake
 
 .PHONY: lint
-lint:  ## ruff, mypy --strict, shellcheck, hadolint, pip-audit
+lint:  ## ruff, mypy --strict, shellcheck, hadolint
 	@scripts/lint
+
+.PHONY: test-audit
+test-audit:  ## known vulnerabilities of the packages in scripts/image/toolkit.lock, by pip-audit; fails if nobody can be asked
+	@$$(scripts/dev/venv test lint demo)/bin/python scripts/audit.py
 
 .PHONY: smoke
 smoke:  ## 3 containers of the real image train with Horovod and torch, and end together

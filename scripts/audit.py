@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Asks pip-audit about scripts/image/toolkit.lock: 0 when no package has a known hole, 1 when one has, 2 when unknown.
+"""audit.py - ask pip-audit about scripts/image/toolkit.lock.
 
-pip-audit is content when its service does not answer or knows none of the packages, so what it reports is counted.
+Status 0 if no package has a known vulnerability, 1 if one has, 75 if that is unknown: pip-audit itself
+is content if its service does not answer or knows none of the packages, so what it reports is counted.
 """
 
 import json
@@ -11,6 +12,11 @@ from pathlib import Path
 
 LOCK = Path(__file__).parent / "image/toolkit.lock"
 OPTIONS = "--require-hashes --disable-pip --timeout 10 --progress-spinner off --format json --requirement"
+UNKNOWN = 75
+
+
+def say(text: str) -> None:
+    print(f"[audit] {text}", file=sys.stderr)
 
 
 def main() -> int:
@@ -19,13 +25,19 @@ def main() -> int:
         packages = json.loads(subprocess.run(argv, capture_output=True, timeout=120).stdout)["dependencies"]
     except (ValueError, subprocess.TimeoutExpired):
         packages = []
-    for package in packages:
-        for hole in package.get("vulns", ()):
-            fixed = ", ".join(hole["fix_versions"]) or "none"
-            print(f"{package['name']} {package['version']}: {hole['id']}, fixed in {fixed}")
-    if any(package.get("vulns") for package in packages):
+    found = [(package, each) for package in packages for each in package.get("vulns", ())]
+    for package, each in found:
+        fixed = ", ".join(each["fix_versions"]) or "none"
+        say(f"{package['name']} {package['version']}: {each['id']}, fixed in {fixed}")
+    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    if found:
         return 1
-    return 0 if packages and not any("skip_reason" in package for package in packages) else 2
+    if unknown or not packages:
+        seen = f"it does not know {', '.join(unknown)}" if unknown else "it does not answer"
+        say(f"NOT RUN: pip-audit's service cannot be asked | {seen} | run it where the public package index is reached")
+        return UNKNOWN
+    say(f"{len(packages)} packages, none with a known vulnerability")
+    return 0
 
 
 if __name__ == "__main__":
