@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from entrypoint.registry import names
+from entrypoint.spec.table import fields
+
 TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
 OUTSIDE = {"host", "programs", "session"}  # where values come in and go out
@@ -90,3 +93,38 @@ def test_no_example_takes_its_host_s_name_from_a_variable() -> None:
     sources = [path for path in (TREE / "examples").rglob("*") if path.suffix in (".py", ".sh", ".c", ".yaml")]
     assert len(sources) > 20
     assert [str(path.relative_to(TREE)) for path in sources if "HOSTNAME" in path.read_text()] == []
+
+
+# Of a page: what CONTRIBUTING.md and platforms.md make up, and what CHANGELOG.md tells of earlier versions.
+MADE_UP = re.compile(r"/(acme|lumen|beacon|NAME)\b")
+CODE_PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(CODE)}|docs)/[\w./-]*\w")
+
+
+def gone(text: str) -> list[str]:
+    """The files and tests that a page names and that are not there."""
+    paths = [path for path in CODE_PATH.findall(text) if not (TREE / path).exists() and not MADE_UP.search(path)]
+    sources = "".join(path.read_text() for path in (TREE / "tests").rglob("*.py"))
+    modules = {path.stem for path in (TREE / "tests").rglob("test_*.py")}
+    tests = {name for name in re.findall(r"\btest_\w+", text) if f"def {name}(" not in sources} - modules
+    return [*paths, *sorted(tests)]
+
+
+def test_every_file_and_test_that_a_page_names_is_there() -> None:
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    assert gone("".join(page.read_text() for page in pages)) == []
+
+
+def test_a_file_or_test_that_is_gone_is_named() -> None:
+    assert gone("see entrypoint/host/derive.py and `test_of_old`, entrypoint/run.py") == [
+        "entrypoint/host/derive.py",
+        "test_of_old",
+    ]
+
+
+def test_every_port_and_launcher_is_in_the_table_of_ports() -> None:
+    """A new setting of a port, or a new launcher, needs its line in what others on the network can reach."""
+    text = (TREE / "docs/explanation/security.md").read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]
+    ports = [field.path for field in fields() if field.path.endswith(".port")]
+    launchers = names("launchers")
+    assert len(ports) > 5
+    assert [name for name in (*ports, *launchers) if f"`{name}`" not in text] == []
