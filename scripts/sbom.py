@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """sbom.py IMAGE... - what is in an image, as CycloneDX 1.5 JSON: build/sbom/NAME.cdx.json for each.
 
-Every Debian package by dpkg, and every Python package of the job's Python and of the toolkit's own, by their metadata:
-read in a container of the image, with no network. The same image gives the same file.
+Every Debian package by dpkg, those whose files the toolkit brings along (its Python, its libraries, tini), and
+every Python package of the job's Python and of the toolkit's own, by their metadata; each with its licenses, as
+the package itself names them. Read in a container of the image, with no network. The same image gives the same file.
 """
 
-import inspect
 import json
 import subprocess
 import sys
@@ -17,69 +17,68 @@ from urllib.parse import quote
 TREE = Path(__file__).resolve().parent.parent
 NAMESPACE = uuid.UUID("5f6f9a1e-6c0b-5a55-9d5e-0c6f1b0a7c11")  # ours, for serial numbers
 
-LOOK = """
-. /etc/os-release; echo "$ID $VERSION_ID"
-dpkg-query -W -f '${Package} ${Version} ${Architecture} ${db:Status-Status}\\n' | grep ' installed$'
-for python in python /opt/entrypoint/bin/python; do
-  echo "-- $(command -v $python)"
-  cd / && $python -I -c "$1"
-done
-"""
+CONTENTS = TREE / "scripts/contents.py"
 
 
-def packages() -> None:
-    """Runs in the image, by its text. Metadata is read from the files, so that a broken package is listed too."""
-    import importlib.metadata
-    import json
+def look(image: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return docker's description of the image, and what scripts/contents.py says in a container of it."""
 
-    found = [dist.metadata for dist in importlib.metadata.distributions()]
-    names = {
-        (meta["Name"], meta["Version"], *meta.get_all("License-Expression", [""])) for meta in found if meta["Name"]
-    }
-    print(json.dumps(sorted(names)))
-
-
-def look(image: str) -> tuple[dict[str, Any], str]:
-    """docker's description of the image, and what LOOK says in it."""
-
-    def docker(*words: str) -> str:
+    def docker(*words: str) -> Any:
         done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"sbom: {image} cannot be read | {done.stderr.strip()} | build it: scripts/build-image")
-        return done.stdout
+        return json.loads(done.stdout)
 
-    text = f"{inspect.getsource(packages)}\n\npackages()\n"
-    described = json.loads(docker("image", "inspect", image))[0]
-    return described, docker("run", "--rm", "--network", "none", "--entrypoint", "sh", image, "-c", LOOK, "sh", text)
+    text = CONTENTS.read_text()
+    words = ("--rm", "--network", "none", "--entrypoint", "/opt/entrypoint/bin/python", image, "-I", "-c", text, text)
+    return docker("image", "inspect", image)[0], docker("run", *words)
 
 
-def components(said: str) -> list[dict[str, Any]]:
-    """One for each package. `bom-ref` is the package URL, with the Python it is installed in."""
-    system, *lines = said.splitlines()
-    distribution, release = system.split(" ")
-    found, where = [], ""
-    for line in lines:
-        if line.startswith("-- "):
-            where = line[3:]
-        elif where:
-            for name, version, licence in json.loads(line):
-                purl = f"pkg:pypi/{quote(name.lower().replace('_', '-'))}@{quote(version)}"
-                found.append(
-                    {"type": "library", "bom-ref": f"{purl}#{where}", "name": name, "version": version, "purl": purl}
-                    | ({"licenses": [{"expression": licence}]} if licence else {})
-                    | {"properties": [{"name": "entrypoint:python", "value": where}]}
-                )
-        else:
-            name, version, architecture, _ = line.split(" ")
-            purl = f"pkg:deb/{distribution}/{quote(name)}@{quote(version)}"
-            purl += f"?arch={architecture}&distro={distribution}-{release}"
-            found.append({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
-    return found
+def debian(found: dict[str, Any], within: str = "") -> list[dict[str, Any]]:
+    """Return a component for each package of Debian; `within` names the folder of those that dpkg does not know of."""
+    name, version = found["release"]
+    distro = f"&distro={name}-{version}" if version else ""
+    components = []
+    for package in found["packages"]:
+        purl = f"pkg:deb/{name}/{quote(package['name'])}@{quote(package['version'])}"
+        purl += f"?arch={package['architecture']}{distro}"
+        components.append(component(package, purl, "entrypoint:within", within))
+    return components
+
+
+def component(package: dict[str, Any], purl: str, name: str, where: str) -> dict[str, Any]:
+    """Return a component. Its `bom-ref` is the package URL, with the place that the property `name` has, if any."""
+    licenses = [{"license": {"name": each}} for each in package["licenses"]]
+    if package.get("expression"):
+        licenses = [{"expression": each} for each in package["licenses"]]
+    made = {
+        "type": "library",
+        "bom-ref": f"{purl}#{where}" if where else purl,
+        "name": package["name"],
+        "version": package["version"],
+        "purl": purl,
+        "licenses": licenses,
+    }
+    return {**made, "properties": [{"name": name, "value": where}]} if where else made
+
+
+def components(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a component for each package: of the system, of the toolkit's own Python, in each Python."""
+    all_of_python = [
+        component(package, python_purl(package), "entrypoint:python", path)
+        for path, packages in found["pythons"].items()
+        for package in packages
+    ]
+    return [*debian(found["system"]), *debian(found["toolkit"], "/opt/entrypoint/python"), *all_of_python]
+
+
+def python_purl(package: dict[str, Any]) -> str:
+    return f"pkg:pypi/{quote(package['name'].lower().replace('_', '-'))}@{quote(package['version'])}"
 
 
 def bom(image: str) -> dict[str, Any]:
     """The whole document."""
-    described, said = look(image)
+    described, found = look(image)
     name, _, tag = image.partition(":")
     return {
         "bomFormat": "CycloneDX",
@@ -96,7 +95,7 @@ def bom(image: str) -> dict[str, Any]:
                 "hashes": [{"alg": "SHA-256", "content": described["Id"].removeprefix("sha256:")}],
             },
         },
-        "components": components(said),
+        "components": components(found),
     }
 
 

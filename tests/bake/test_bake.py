@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.containers import docker, logs
+from tests.containers import TREE, docker, logs
 from tests.image.boxes import Pair, run, said, sh, write
 
 BASES = tuple(f"entrypoint-two-lines:{name}" for name in ("bookworm", "trixie", "conda", "nopython", "openmpi"))
@@ -62,6 +64,19 @@ def test_a_second_install_changes_nothing(image: str) -> None:
     done = run(image, "-c", again, options=("--entrypoint", "sh", "--network", "none", "--user", "0"))
     assert (done.status, done.out) == (0, ""), done
     assert "installed: nothing" in done.err
+
+
+def test_the_sbom_has_what_the_toolkit_brings_along(image: str) -> None:
+    """the list of an image's packages has the toolkit's own Python, its libraries and tini, each with a license"""
+    subprocess.run([sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True)
+    parts = json.loads((TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text())["components"]
+    ours = {"name": "entrypoint:within", "value": "/opt/entrypoint/python"}
+    brought = {part["name"]: part for part in parts if ours in part.get("properties", ())}
+    assert {"tini", "python3.11-minimal", "libpython3.11-stdlib", "libc6", "libssl3"} - brought.keys() == set()
+    assert all(part["purl"].endswith("&distro=debian-12") for part in brought.values())
+    assert [part["bom-ref"] for part in parts if not part["licenses"]] == []
+    assert len({part["bom-ref"] for part in parts}) == len(parts)
+    assert "training-entrypoint" in {part["name"] for part in parts}
 
 
 def test_a_program_gets_the_images_python(image: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import email
 import hashlib
+import importlib.util
 import json
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -122,9 +125,65 @@ def test_the_sbom_is_whole(image: str) -> None:
     assert validator.validate_str(text) is None
     assert validator.validate_str(text.replace('"library"', '"libary"', 1)) is not None  # the control
     wanted = locked("toolkit", installed(image)["python"])
-    names = {part["name"].lower().replace("_", "-") for part in json.loads(text)["components"]}
+    parts = json.loads(text)["components"]
+    names = {part["name"].lower().replace("_", "-") for part in parts}
     assert {"openssh-server", "tini", "openmpi-bin", "libc6", "python3", *wanted} - names == set()
     assert ("torch" in names) == ("gpu" in image)
+    licenses = {
+        part["bom-ref"]: [each.get("expression") or each["license"]["name"] for each in part["licenses"]]
+        for part in parts
+    }
+    assert len(licenses) == len(parts)
+    assert [ref for ref, stated in licenses.items() if "not stated" in stated or not stated] == []
+    in_prose = [ref for ref, stated in licenses.items() if stated[0].startswith("see ")]
+    assert len(in_prose) < len(parts) / 10, in_prose
+
+
+def contents() -> ModuleType:
+    """scripts/contents.py, whose text runs in images."""
+    spec = importlib.util.spec_from_file_location("contents", TREE / "scripts/contents.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "licenses"),
+    [
+        (
+            "Format: https://...\n\nLicense: Expat\n\nFiles: debian/*\nLicense: GPL-2+ or MIT \n text\n",
+            "Expat|GPL-2+ or MIT",
+        ),
+        ("License: Expat\nLicense: Expat\n", "Expat"),
+        ("It is in `/usr/share/common-licenses/GPL-2', or in /usr/share/common-licenses/LGPL.\n", "GPL-2|LGPL"),
+        ("Permission is hereby granted ...", "see /usr/share/doc/x/copyright"),
+    ],
+)
+def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
+    """By the file's fields, else by the texts that it points to, else its own place."""
+    assert contents().debian_licenses(text, "/usr/share/doc/x/copyright") == licenses.split("|")
+
+
+@pytest.mark.parametrize(
+    ("lines", "licenses"),
+    [
+        ("License-Expression: MIT OR Apache-2.0\nLicense: ignored\n", "MIT OR Apache-2.0"),
+        (
+            "License: BSD\nClassifier: License :: OSI Approved :: BSD License\nClassifier: License :: OSI Approved\n"
+            "Classifier: Topic :: x\n",
+            "BSD License",
+        ),
+        ("License: Apache 2.0\n", "Apache 2.0"),
+        ("License: UNKNOWN\nLicense-File: LICENSE.txt\n", "see LICENSE.txt of the package"),
+        (f"License: {'x' * 200}\n", "not stated"),
+        ("", "not stated"),
+    ],
+)
+def test_licenses_of_a_package_of_python(lines: str, licenses: str) -> None:
+    """By the newest way of saying so that its metadata has."""
+    assert contents().python_licenses(email.message_from_string(f"Name: x\n{lines}\n")) == [licenses]
 
 
 def test_hadolint(tmp_path: Path) -> None:
