@@ -76,14 +76,17 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
 def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster
     for rank in (2, 1, 0):
-        job.start(rank, str(TREE / "examples/pytorch-elastic/train.py"), "--steps", "60", "--pause", "0.2")
-    until(lambda: "step 5\n" in made.both(), 60, "it trains")
+        job.start(rank, str(TREE / "examples/pytorch-elastic/train.py"), "--steps", "100", "--pause", "0.2")
+    # A node that is late, as on a busy machine, is taken in by a restart: the others may train as two before it.
+    begun = re.compile(r"rank 0 of 3 on .*\n(step 0\n)?step [1-9]")
+    until(lambda: any(begun.search(made.out(node)) for node in range(3)), 90, "all train")
     made.signal(2, signal.SIGKILL)
     assert made.ends(90) == {0: 0, 1: 0, 2: -9}, made.both()
     assert "node-2 is lost" in made.err(0)
     assert "the job goes on with 2 nodes" in made.err(0)
-    again = re.findall(r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", made.both())
-    assert sorted(again) == ["0", "1"], made.both()
+    after = "".join(made.out(node).rpartition(" of 3 on ")[2] for node in (0, 1))
+    again = re.findall(r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", after)
+    assert set(again) == {"0", "1"}, made.both()
     agrees(made.both(), "1e-10")
 
 
