@@ -275,7 +275,8 @@ class Launch:
     rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
     coordinated_env: tuple[EnvVar, ...] = ()  # for its programs where the nodes hold a roll call
-    needs_roll_call: bool = False  # many nodes cannot work without sshd and keys
+    alone_env: tuple[EnvVar, ...] = ()  # for its programs where several nodes hold none
+    needs_roll_call: bool = False  # many nodes cannot work without one
     # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
     # where programs start ranks through rank.sh: which rank failed is why the program did.
     reports: Literal["programs", "ranks", "both"] = "programs"
@@ -320,7 +321,7 @@ class Plan:
     # We become the program; or we supervise programs, on one node or without a roll call; or the nodes hold one.
     mode: Literal["exec", "local", "coordinated"]
     members: Members
-    no_roll_call: str = ""  # why several nodes that need no roll call hold none
+    no_roll_call: str = ""  # the setting by which several nodes hold no roll call, and where it was given
     later: tuple[str, ...] = ()  # what only the run can know, a sentence each, with what is done about it
     check: Check | None = None  # None: it runs
 
@@ -329,11 +330,9 @@ class Plan:
         return self.topology.workdir
 
     @property
-    def roll_call(self) -> Literal["none", "optional", "required"]:
+    def roll_call(self) -> Literal["none", "required"]:
         """Whether the nodes call each other, in a word for people."""
-        if self.mode != "coordinated":
-            return "none"
-        return "required" if self.launch.needs_roll_call else "optional"
+        return "required" if self.mode == "coordinated" else "none"
 
     @property
     def ranks(self) -> int:

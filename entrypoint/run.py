@@ -52,10 +52,13 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     Raises EntrypointError when the job cannot start, Stopped when a signal stops it before that.
     """
     if draft.no_roll_call:
-        others = "each node waits for its peers and ends by itself, whatever the others do"
-        say(f"EP506 no roll call, since {draft.no_roll_call}: {others}")
-    for words in job_keys.warnings(spec) if draft.mode == "coordinated" else ():
-        say(f"warning: {words}")
+        count = len(draft.topology.nodes)
+        lost = f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with its own status"
+        say(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
+    if draft.mode == "coordinated":
+        job_keys.require(spec, draft.topology)  # before start hooks run for a job that never starts
+        for words in job_keys.warnings(spec):
+            say(f"warning: {words}")
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
     hooked, asked = time.monotonic(), draft.topology  # another run directory may be taken; the timeline stays with this

@@ -75,11 +75,8 @@ def _programs(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         level, fix = ("warning", "see that it starts: its libraries, its owner") if each.problem else ("ok", "")
         yield Finding(level, "program", each.name, words, "a version" if each.problem else "", fix)
     if plan.no_roll_call and rank == plan.topology.me:
-        fix = "install openssh-server, and give ENTRYPOINT_SECRET" if "sshd" in plan.no_roll_call else ""
-        fix = fix or "give all nodes the same ENTRYPOINT_SECRET"
-        yield Finding(
-            "warning", "roll-call", "roll call", f"none, since {plan.no_roll_call}", "one result for all", fix
-        )
+        fix = "remove roll_call, and give all nodes a secret"
+        yield Finding("warning", "roll-call", "roll call", plan.no_roll_call, "one result for all", fix)
     for name in ("torch", "horovod"):
         if problem := seen.library(f"{name} problem"):
             fix = "see LD_LIBRARY_PATH, and that it was built for this torch and Python"

@@ -101,9 +101,7 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
     from entrypoint.values import replace
 
     if plan.mode != "coordinated":
-        do = (
-            "give all nodes the same ENTRYPOINT_SECRET, and an image with sshd; or check each node alone, without --all"
-        )
+        do = "remove roll_call, and give all nodes a secret; or check each node alone, without --all"
         raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, do)
     process.hide_memory()
     say.name = plan.topology.this.label

@@ -76,7 +76,8 @@ def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec
     except Stopped as stop:
         outcome = stop.outcome
     if outcome.status != 0 or len(topology.nodes) > 1:
-        say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
+        done = "this node's part is done" if spec.roll_call == "none" else "done"
+        say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"{done}: {outcome.reason}")
     return outcome.status
 
 

@@ -106,6 +106,8 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     if 0 < most < len(nodes):  # first those that are not as most are
         phases = [each["phase"] for each in nodes]
         nodes, left = sorted(nodes, key=lambda each: phases.count(each["phase"]))[:most], len(nodes) - most
+    if state.get("roll_call") == "none" and state.get("job_nodes", 1) > 1:
+        title += f"; of its {state['job_nodes']} nodes only this one is known: no roll call"
     rows = [_HEAD, *(_row(each) for each in nodes)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

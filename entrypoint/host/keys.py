@@ -21,6 +21,7 @@ from entrypoint.errors import ConfigError, NoInputError
 from entrypoint.host import openssl
 from entrypoint.host.files import read
 from entrypoint.model import Topology
+from entrypoint.platforms import SECRETS
 from entrypoint.secret import HIDDEN, weakness
 from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass
@@ -55,20 +56,25 @@ class Keys:
 def load(spec: JobSpec, topology: Topology) -> Keys:
     """This job's keys.
 
-    Raises ConfigError when neither a secret nor key files were given, or one of them cannot be used, NoInputError when
-    a file is not there.
+    Raises ConfigError as `require` does, and when a secret or a key cannot be used, NoInputError when a file is not there.
     """
+    require(spec, topology)
     if spec.ssh.client_key and spec.ssh.host_key:
         return _mounted(spec, topology)
-    secret = _baked(spec) if spec.ssh.compat == "baked-keys" else _secret(spec)
-    if secret is None:
-        raise ConfigError(
-            f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
-            "no secret and no key files",
-            "give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32), "
-            "or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
-        )
-    return _derived(secret, topology)
+    return _derived(_baked(spec) if spec.ssh.compat == "baked-keys" else _secret(spec), topology)
+
+
+def require(spec: JobSpec, topology: Topology) -> None:
+    """Refuse a job that was given neither a secret nor key files, before anything is read. Raises ConfigError."""
+    if spec.secret or spec.secret_file or spec.ssh.client_key:  # the spec refuses half a pair of keys
+        return
+    by_hand = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
+    how = SECRETS.get(topology.platform, by_hand)
+    raise ConfigError(
+        f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
+        "no secret and no key files",
+        f"{how} (make one by: openssl rand -hex 32); `entrypoint explain EP300` says more",
+    )
 
 
 def warnings(spec: JobSpec) -> list[str]:
@@ -81,12 +87,10 @@ def warnings(spec: JobSpec) -> list[str]:
     ]
 
 
-def _secret(spec: JobSpec) -> bytes | None:
+def _secret(spec: JobSpec) -> bytes:
     if spec.secret is not None:
         return spec.secret.value.encode("utf-8", "surrogateescape")
-    if spec.secret_file is None:
-        return None
-    secret = _read(spec.secret_file, "secret_file").rstrip(b"\r\n")
+    secret = _read(spec.secret_file or "", "secret_file").rstrip(b"\r\n")
     if wrong := weakness(secret):
         what, seen = wrong
         raise ConfigError(f"EP301 {what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")

@@ -207,7 +207,8 @@ def _checked(state: Any) -> dict[str, Any]:
     """A state whose parts are what they should be. Raises ValueError."""
     kinds: Mapping[str, tuple[type, ...]] = {
         "job": (str,), "node": (str,), "host": (str,), "launcher": (str,), "phase": (str,), "attempt": (int,),
-        "up_seconds": (int, float), "nodes": (list,), "outcome": (dict, type(None)),
+        "up_seconds": (int, float), "nodes": (list,), "outcome": (dict, type(None)), "job_nodes": (int,),
+        "roll_call": (str,),
     }  # fmt: skip
     of_node: Mapping[str, tuple[type, ...]] = {
         "node": (str,), "host": (str,), "phase": (str,), "detail": (str,), "since_seconds": (int, float),

@@ -224,6 +224,8 @@ class Board:
             "phase": self.nodes[self.me].phase,
             "up_seconds": _seconds(now - self._begun),
             "boot_seconds": _seconds(self._boot) if self._boot else None,
+            "job_nodes": len(self._topology.nodes),
+            "roll_call": self._draft.roll_call,
             "outcome": {"status": outcome.status, "reason": outcome.reason} if outcome else None,
             "nodes": [self._node(rank, now, idle) for rank in sorted(self.nodes)],
         }

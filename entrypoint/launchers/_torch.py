@@ -49,11 +49,13 @@ def launch(
     refuse_launcher(spec, name)
     # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
+    bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
     program = Program(("bash", f"{topology.run_dir}/{file.name}", *spec.command), (*_settings(spec, topology), *own))
     return Launch(
         (program,),
         files=(file, rank_script(spec, topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
+        alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
         reports="both",
         completion="first-failure",
         ranks=topology.world_size,

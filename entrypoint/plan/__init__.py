@@ -60,8 +60,9 @@ def settle(
         raise ConfigError(f"EP120 {what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
     asked = spec.env if leader_env is None else leader_env
     given = {*facts.env, *facts.mpi_params, *asked}
-    mode, no_roll_call = _mode(spec, facts, topology, launch)
-    more = launch.coordinated_env if mode == "coordinated" else ()
+    name = launcher.__name__.rpartition(".")[2]
+    mode, no_roll_call = _mode(spec, topology, launch, name)
+    more = launch.coordinated_env if mode == "coordinated" else launch.alone_env if no_roll_call else ()
     programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
     # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
     each_rank = _effective(launch.each_rank, given if topology.platform == "local" else {*asked})
@@ -76,7 +77,7 @@ def settle(
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
         topology=topology,
-        launcher=launcher.__name__.rpartition(".")[2],
+        launcher=name,
         launch=launch,
         env=env,
         files=tuple(files),
@@ -140,20 +141,32 @@ def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
 
 
 def _mode(
-    spec: JobSpec, facts: Facts, topology: Topology, launch: Launch
+    spec: JobSpec, topology: Topology, launch: Launch, launcher: str
 ) -> tuple[Literal["exec", "local", "coordinated"], str]:
-    """What this node does; and why the nodes hold no roll call, where they could do with one."""
-    without = ""
+    """Return what this node does; and the setting by which several nodes hold no roll call, where one does.
+
+    Raises ConfigError where that setting meets another one that needs the roll call.
+    """
+    no_roll_call = ""
     if len(topology.nodes) > 1:
-        if launch.needs_roll_call or spec.netcheck.when == "before":
+        if spec.roll_call == "required":
             return "coordinated", ""
-        if "sshd" not in facts.programs:
-            without = "this image has no sshd"
-        elif not (spec.secret or spec.secret_file or spec.ssh.client_key):
-            without = "no secret was given"
-        else:
-            return "coordinated", ""
-    return "exec" if launch.becomes_program and not spec.logs.any else "local", without
+        no_roll_call = f"roll_call: none ({spec.source('roll_call')})"
+        if needy := _needs_roll_call(spec, launch, launcher):
+            do = f"remove roll_call, and give all nodes a secret; or do without {needy}"
+            raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, do)
+    return "exec" if launch.becomes_program and not spec.logs.any else "local", no_roll_call
+
+
+def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
+    """Return what cannot do without a roll call on several nodes, as its user knows it; "" for nothing."""
+    needy = {
+        f"launcher {launcher}" if spec.launcher != NETCHECK else "the network check": launch.needs_roll_call,
+        "netcheck.when: before": spec.netcheck.when == "before",
+        f"restarts: {spec.restarts}": spec.restarts > 0,
+        "ssh.client: files": spec.ssh.client == "files",
+    }
+    return next((name for name, needs in needy.items() if needs), "")
 
 
 def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:

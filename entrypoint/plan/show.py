@@ -122,7 +122,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         f"mode: {plan.mode}, {_MODES[plan.mode]}",
     ]
     if plan.no_roll_call:
-        lines.append(f"roll call: none, since {plan.no_roll_call}: each node ends by itself, whatever the others do")
+        lines.append(f"roll call: none, by {plan.no_roll_call}: each node ends with its own status")
     elif count > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
     lines += [*plan.later, "", "nodes"]

@@ -34,6 +34,19 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
         "kubernetes": (_INDEXED,),
     },
 )
+# How a job's user has the platform give all nodes one secret, for the message that none was given.
+_POD = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"
+SECRETS = {
+    "azureml": "give ENTRYPOINT_SECRET in the job's environment_variables",
+    "dstack": "give ENTRYPOINT_SECRET in the task's env, from a secret of the project",
+    "modelarts": "add ENTRYPOINT_SECRET to the job's variables",
+    "sagemaker": "give ENTRYPOINT_SECRET in the job's environment",
+    "skypilot": "name ENTRYPOINT_SECRET under the task's secrets",
+    "slurm": "before srun, make a file (chmod 600) that all nodes see, and name it by ENTRYPOINT_SECRET_FILE",
+    "vertex": "give ENTRYPOINT_SECRET in the env of each worker pool",
+    "volcengine": "give ENTRYPOINT_SECRET in the task's Envs",
+    **dict.fromkeys(("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD),
+}
 # They start programs of every kind: one is a part of a job only where something of ours says so.
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
 # Files that a platform puts into its containers. A name that ends with / is a folder of files.

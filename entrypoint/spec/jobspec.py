@@ -312,6 +312,10 @@ class JobSpec:
     slots: Processes (ranks) on each node, but for those whose entry in `hosts` has its own; the number of accelerators,
       or 1, where not given.
     secret_file: Path of a file with the job's secret, the same on all nodes, at least 16 bytes.
+    roll_call:
+      Whether the nodes of a job call each other before anything starts, which needs a secret. `none` allows several
+      nodes without one: none of them then notices that another is missing, fails or is lost, each ends with a status of
+      its own, and every start warns of it. `mpirun`, `hydra` and `ray` on several nodes cannot do without.
     restarts: How many times the job boots again after the infrastructure failed (75): on every node, once all are back.
     run_dir: Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given.
     log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name with `-log`.
@@ -335,6 +339,7 @@ class JobSpec:
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
     secret_file: Annotated[Path | None, "--secret-file"] = None
+    roll_call: Literal["required", "none"] = "required"
     restarts: Annotated[Count, "--restarts"] = 0
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None

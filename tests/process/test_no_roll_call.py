@@ -1,0 +1,108 @@
+"""Several nodes without a secret: refused before anything starts, unless `roll_call: none` says that it is meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoint import registry
+
+PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/bin"}
+NONE = {"ENTRYPOINT_ROLL_CALL": "none"}
+WARNING = "[entrypoint worker-0] warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | nobody sees"
+NEEDY = ("hydra", "mpirun", "ray")
+
+
+def entrypoint(folder: Path, command: str, *argv: str, hosts: str = "worker-0,worker-1", **env: str) -> tuple[int, str]:
+    """The exit status of this node, which is worker-0 of two unless `hosts` says otherwise, and its lines on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "entrypoint", command, "--hosts", hosts, "--node-rank", "0", *argv],
+        cwd=folder, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("launcher", registry.names("launchers"))
+def test_without_a_secret_no_launcher_starts_on_several_nodes(launcher: str, tmp_path: Path) -> None:
+    for command in ("plan", "run"):
+        status, said = entrypoint(tmp_path, command, "--launcher", launcher, "--", "touch", "started")
+        assert status == 78, said
+        assert "EP300 a job of 2 nodes needs keys, so that nobody else can log in | no secret and no key files" in said
+    assert not (tmp_path / "started").exists()
+
+
+def test_no_start_hook_runs_for_a_job_that_is_refused(tmp_path: Path) -> None:
+    pre = tmp_path / "code" / "ma-pre-start.sh"
+    pre.parent.mkdir()
+    pre.write_text(f"touch {tmp_path}/hooked\n")
+    env = {"MA_JOB_DIR": str(tmp_path), "MA_VJ_NAME": "job", "MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "0"}
+    env |= {"VC_WORKER_HOSTS": "a,b"}
+    assert entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", **env)[0] == 78
+    assert not (tmp_path / "hooked").exists()
+    entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", **env, **NONE)
+    assert (tmp_path / "hooked").exists()  # the control
+
+
+@pytest.mark.parametrize("launcher", sorted({*registry.names("launchers")} - {*NEEDY}))
+def test_a_job_that_asks_for_none_runs_and_is_warned(launcher: str, tmp_path: Path) -> None:
+    status, said = entrypoint(tmp_path, "plan", "--launcher", launcher, "--", "true", **NONE)
+    assert status == 0, said
+    if launcher in ("plain", "pytorch"):
+        status, said = entrypoint(tmp_path, "run", "--launcher", launcher, "--", "sh", "-c", "touch started", **NONE)
+        assert (status, (tmp_path / "started").exists()) == (0, True), said
+        assert said.startswith(WARNING), said
+
+
+def test_a_spec_asks_for_it_too(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("roll_call: none\nlauncher: plain\ncommand: ['true']\n")
+    status, said = entrypoint(tmp_path, "run", "--spec", "job.yaml")
+    assert status == 0, said
+    assert "warning: EP506 no roll call, roll_call: none (spec job.yaml:1:12) | " in said
+
+
+def test_the_end_of_one_node_is_not_called_the_job_s(tmp_path: Path) -> None:
+    status, said = entrypoint(tmp_path, "run", "--launcher", "pytorch", "--", "true", **NONE)
+    assert status == 0
+    assert said.splitlines()[-1] == "[entrypoint worker-0] this node's part is done: pytorch exited with 0"
+
+
+@pytest.mark.parametrize(
+    ("what", "argv", "env"),
+    [
+        *((f"launcher {name}", ("--launcher", name), {}) for name in NEEDY),
+        ("restarts: 2", ("--launcher", "plain", "--restarts", "2"), {}),
+        ("netcheck.when: before", ("--launcher", "plain"), {"ENTRYPOINT_NETCHECK_WHEN": "before"}),
+        ("ssh.client: files", ("--launcher", "plain"), {"ENTRYPOINT_SSH_CLIENT": "files"}),
+    ],
+)
+def test_what_needs_the_roll_call_is_refused_with_it(
+    what: str, argv: tuple[str, ...], env: dict[str, str], tmp_path: Path
+) -> None:
+    for command in ("plan", "run"):
+        status, said = entrypoint(tmp_path, command, *argv, "--", "true", **NONE, **env)
+        assert status == 78, said
+        assert f"EP313 {what} needs the roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in said
+        # The control: a node alone holds none, whatever is asked for.
+        alone = entrypoint(tmp_path, "plan", *argv, "--", "true", hosts="worker-0", **NONE, **env)
+        assert "EP313" not in alone[1]
+
+
+def test_one_node_needs_neither(tmp_path: Path) -> None:
+    status, said = entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", hosts="worker-0")
+    assert (status, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command", [("check", "--all", "--launcher", "plain"), ("netcheck",)], ids=lambda words: words[0]
+)
+def test_what_asks_all_nodes_needs_the_roll_call(command: tuple[str, ...], tmp_path: Path) -> None:
+    status, said = entrypoint(tmp_path, command[0], *command[1:])
+    assert status == 78, said
+    assert "EP300" in said
+    status, said = entrypoint(tmp_path, command[0], *command[1:], **NONE)
+    assert status == 78, said
+    assert ("EP011 the nodes hold no roll call" if command[0] == "check" else "EP313 the network check") in said
