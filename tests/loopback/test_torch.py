@@ -7,14 +7,18 @@ the Python that --torch-python names (scripts/dev/torch-python makes it); `make 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, free_port
+from tests.cluster import Cluster, free_port, until
 
 pytestmark = pytest.mark.engine
 SLOW = pytest.mark.slow
@@ -236,3 +240,109 @@ def test_nodes_keep_the_order_of_the_hosts(cluster: Make, backend: str, ranks: s
     start(job, "torchrun", "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert [job.out(node) for node in range(2)] == [f"rank {rank}\n" for rank in ranks]
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Without a roll call: what torch's own store lets the nodes know of each other
+
+NONE = {"ENTRYPOINT_ROLL_CALL": "none", "ENTRYPOINT_SECRET": "(unset)", "ENTRYPOINT_TIMEOUTS_PEERS": "20"}
+STATIC = {"ENTRYPOINT_TORCH_RDZV_BACKEND": "static"}
+
+
+def launcher_of(job: Cluster, rank: int) -> int:
+    """The process of torch's launcher on this node, once its rank runs."""
+
+    def found() -> list[int]:
+        mark = os.fsencode(job.run_dir(rank))
+        lines = {int(each): Path(f"/proc/{each}/cmdline") for each in os.listdir("/proc") if each.isdigit()}
+        seen = []
+        for pid, line in lines.items():
+            with contextlib.suppress(OSError):
+                words, env = line.read_bytes(), line.with_name("environ").read_bytes()
+                seen += [pid] if b"torch.distributed" in words and b"EXIT_TOGETHER" in env and mark in env else []
+        return seen
+
+    until(lambda: (job.folder / f"up-{rank}").exists() and found(), 60, f"a launcher on node {rank}")
+    (pid,) = found()
+    return pid
+
+
+@pytest.mark.parametrize("more", [{}, pytest.param(STATIC, marks=SLOW)], ids=["c10d", "static"])
+@pytest.mark.parametrize("fails", ["0", "1"])
+def test_a_failure_is_every_node_s_without_a_roll_call(
+    cluster: Make, fails: str, more: dict[str, str], torch_python: str
+) -> None:
+    """Also a node's whose ranks have ended well, and one's whose ranks would stay."""
+    job = cluster(3, slots=1)
+    program = f"case $RANK in {fails}) sleep 2; exit 9 ;; 2) exit 0 ;; esac; exec sleep 300"
+    start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE, **more)
+    assert job.ends(60) == {0: 9, 1: 9, 2: 9}, job.both()
+    for rank in range(3):
+        assert "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in job.err(rank)
+        told = f"EP631 worker-{fails} has failed | its launcher ended with 9" in job.err(rank)
+        assert told is (rank != int(fails)), job.both()
+    assert job.survivors() == []
+
+
+@LAUNCHERS
+def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
+    cluster: Make, launcher: str, torch_python: str
+) -> None:
+    """The control: 0 on all."""
+    job = cluster(2, slots=1)
+    start(job, launcher, "sh", "-c", "[ $RANK = 0 ] || sleep 3; exit 0", python=torch_python, **NONE)
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    for rank in range(2):
+        assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", job.both()
+
+
+@pytest.mark.parametrize(
+    ("killed", "program", "status", "says"),
+    [
+        (1, "exit 0", 69, "EP633 1 of 2 nodes have ended well | no word of the others within 20s | "),
+        (0, "exec sleep 300", 75, "EP632 the other nodes cannot be asked how they are | "),
+    ],
+    ids=["worker-1", "worker-0"],
+)
+def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
+    cluster: Make, killed: int, program: str, status: int, says: str, torch_python: str
+) -> None:
+    job = cluster(2, slots=1)
+    other = 1 - killed
+    program = (
+        f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 300; while [ ! -e go ]; do sleep 0.1; done; {program}"
+    )
+    start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE)
+    launcher_of(job, other)
+    os.kill(launcher_of(job, killed), signal.SIGKILL)
+    (job.folder / "go").touch()
+    assert job.ends(60) == {killed: 137, other: status}, job.both()
+    assert says in job.err(other), job.both()
+
+
+def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) -> None:
+    job = cluster(2, slots=1)
+    start(job, "torchrun", "sh", "-c", "touch up-$NODE; exec sleep 300", python=torch_python, **NONE)
+    launcher_of(job, 0)
+    asked = [sys.executable, "-m", "entrypoint", "status", "--run-dir", str(job.run_dir(0))]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert "seen from worker-0 (node-0); of its 2 nodes only this one is known: no roll call\n" in shown
+    assert "worker-1" not in shown
+    job.signal(1, signal.SIGTERM)  # the others are told, as long as there is somebody to tell them
+    assert job.ends(60) == {0: 143, 1: 143}, job.both()
+
+
+@pytest.mark.parametrize(("together", "status"), [("yes", 9), ("", 0)], ids=["together", "torch alone"])
+def test_torch_s_own_wait_for_the_others_ends_as_if_they_were_well(
+    cluster: Make, together: str, status: int, torch_python: str
+) -> None:
+    """What the script does by hand, and what shows that the tests above can fail."""
+    job, port = cluster(2, slots=1), str(free_port())
+    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder), "--hosts", job.hosts, "--slots", "1"]
+    subprocess.run([*render, "--node-rank", "0"], check=True)
+    where = {"MASTER_PORT": port, "PYTHON": torch_python}
+    for rank in range(2):
+        argv = ("bash", str(job.folder / "torchrun.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
+        env = {"NODE_RANK": str(rank), "EXIT_BARRIER": "2", "EXIT_TOGETHER": together, **where}
+        job.start(rank, argv=argv, env=env)
+    assert job.ends(60) == {0: status, 1: 9}, job.both()

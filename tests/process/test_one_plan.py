@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from entrypoint import plan, registry, run
+from entrypoint.errors import ConfigError
 from entrypoint.host import checks
 from entrypoint.host.signals import Signals
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
@@ -35,12 +36,17 @@ def quiet(_: str) -> None:
     """Where nobody listens."""
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["secret", "no secret"])
+@pytest.mark.parametrize("given", ["secret", "no secret", "roll_call: none"])
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
-def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = f"{TWO * (nodes - 1)}launcher: {launcher}\nrun_dir: {tmp_path}/run\ncommand: [env]"
-    spec, topology = settle(text, **({"ENTRYPOINT_SECRET": SECRET} if given else {}))
+    text += f"\n{given}" if given == "roll_call: none" else ""
+    spec, topology = settle(text, **({"ENTRYPOINT_SECRET": SECRET} if given == "secret" else {}))
+    if nodes == 2 and given == "roll_call: none" and launcher in ("hydra", "mpirun", "ray"):
+        with pytest.raises(ConfigError, match=f"EP313 launcher {launcher} needs the roll call"):
+            plan.settle(spec, FACTS, topology)
+        return
     booted: list[Plan] = []
 
     async def boot(spec: JobSpec, facts: Facts, draft: Plan, *_: Any) -> tuple[Outcome, int]:
@@ -56,19 +62,27 @@ def test_one_plan(launcher: str, nodes: int, given: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(run.process, "replace", become)
     monkeypatch.setattr(run.hooks.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
+    assert planned.roll_call == ("required" if nodes == 2 and given != "roll_call: none" else "none")
+    assert ("host_key" in {file.name for file in planned.files}) == (planned.roll_call == "required")
+    names_secret = [outcome for outcome in refused if "no secret and no key files" in outcome.reason]
+    if nodes == 2 and given == "no secret":
+        assert [outcome.status for outcome in names_secret] == [78]
+        with pytest.raises(ConfigError, match="EP300"):
+            run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+        return
+    assert names_secret == []
     run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
-    needs = launcher in ("hydra", "mpirun", "ray")
-    assert planned.roll_call == ("none" if nodes == 1 else "required" if needs else "optional" if given else "none")
-    assert ("host_key" in {file.name for file in planned.files}) == (planned.roll_call != "none")
-    names_secret = [outcome for outcome in refused if "no secret and no key files" in outcome.reason]
-    assert [outcome.status for outcome in names_secret] == [78] * (planned.roll_call == "required" and not given)
 
 
 REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
     "nothing": (0, ("--launcher", "plain", "--", "true"), {}),
     "no secret": (78, ("--launcher", "mpirun", "--hosts", "a,b", "--", "true"), {}),
+    "no secret for others than mpirun": (78, ("--launcher", "plain", "--hosts", "a,b", "--", "true"), {}),
+    "no roll call for mpirun": (
+        78, ("--launcher", "mpirun", "--hosts", "a,b", "--", "true"), {"ENTRYPOINT_ROLL_CALL": "none"},
+    ),
     "short secret": (65, ("--hosts", "a,b", "--", "true"), {"ENTRYPOINT_SECRET": SECRET[:15]}),
     "no secret file": (66, ("--launcher", "mpirun", "--hosts", "a,b", "--secret-file", "none", "--", "true"), {}),
     "weak secret file": (78, ("--launcher", "ascend", "--hosts", "a,b", "--secret-file", "weak", "--", "true"), {}),

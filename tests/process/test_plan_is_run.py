@@ -1,4 +1,4 @@
-"""`plan` says what `run` does: each launcher, alone and of two nodes, with and without a secret, as PID 1 and not.
+"""`plan` says what `run` does: each launcher, alone and of two nodes, with and without a roll call, as PID 1 and not.
 
 What a program really gets (words, environment, folder, files, and whose process it is) is compared with what the plan
 of the same node says. In the place of bash, python and the program stands one that writes down how it was started.
@@ -98,7 +98,7 @@ class Node:
             assert {name: each["files"][name][0] for name in there} == {n: f["mode"] for n, f in there.items()}
             texts = {name: file["text"] for name, file in there.items() if "text" in file}
             assert {name: each["files"][name][1] for name in texts} == texts
-        alone = "no roll call, since" in self.bench.err
+        alone = "warning: EP506 no roll call, " in self.bench.err
         assert alone is bool(plan["alone"])
 
 
@@ -116,17 +116,17 @@ ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 @WAYS
 @LAUNCHERS
-@pytest.mark.parametrize("secret", [False, True], ids=["no secret", "secret"])
+@pytest.mark.parametrize("calls", [False, True], ids=["none", "required"])
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, secret: bool, first: bool, port: int) -> None:
+def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, calls: bool, first: bool, port: int) -> None:
     if first and not FIRST:
         pytest.skip("no namespaces here")
-    called = nodes == 2 and secret
+    called = nodes == 2 and calls
     if called and (not SSHD or (first and "--map-root-user" in (FIRST or ()))):
         pytest.skip("no sshd that could work here")
-    if nodes == 2 and not secret and launcher in ("hydra", "mpirun", "ray"):
+    if nodes == 2 and not calls and launcher in ("hydra", "mpirun", "ray"):
         pytest.skip("refused, in tests/process/test_one_plan.py")
-    env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if secret else {})}
+    env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if calls else {"ENTRYPOINT_ROLL_CALL": "none"})}
     env |= {"ENTRYPOINT_SSH_PORT": str(port)}
     if nodes == 2:
         env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
@@ -192,7 +192,7 @@ def test_a_plan_that_is_not_run_is_noticed(bench: Bench) -> None:
     for wrong in (
         {"mode": "exec"},
         {"workdir": "/"},
-        {"alone": "no secret was given"},
+        {"alone": "roll_call: none"},
         {"env": [{"name": "MORE", "value": "1"}]},
         {"programs": []},
         {"files": [{"name": "rank.sh", "mode": "0600"}]},

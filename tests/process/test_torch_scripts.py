@@ -43,8 +43,8 @@ if sys.argv[1] != "-c":
 elif len(sys.argv) == 3:
     print(os.environ["FAKE_TORCH"])
 else:
-    own = dict(zip(["scratch", "node_rank", "exit_barrier", "name"], sys.argv[3:7], strict=True))
-    argv = [word for word in sys.argv[7:] if word != "--log_dir=" + own["scratch"]]
+    own = dict(zip(["scratch", "node_rank", "exit_barrier", "together", "name"], sys.argv[3:8], strict=True))
+    argv = [word for word in sys.argv[8:] if word != "--log_dir=" + own["scratch"]]
     print(json.dumps({{"argv": ["-c", *argv], "own": own, "env": dict(os.environ), "python": sys.argv[0]}}))
 """
 
@@ -605,6 +605,7 @@ def test_every_process_starts_through_the_node_s_own_script(bench: Bench, script
             "scratch": "",
             "node_rank": "0",
             "exit_barrier": "",
+            "together": "",
             "name": words[-1 if words[0] == "-m" else 0],
         }
         assert "ENTRYPOINT_STAGE" not in got.env
@@ -638,19 +639,22 @@ def test_lines_begin_with_node_and_rank_where_asked(bench: Bench) -> None:
 def test_how_long_the_first_node_s_launcher_stays() -> None:
     """It holds the store of all; where nothing is heard of the others, its wait has to end by itself."""
     facts = Facts({}, "w-0", "/", 1000, "u", "/home/u", programs={"sshd": "/usr/sbin/sshd"})
-    called = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
+    called, alone = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}, {"ENTRYPOINT_ROLL_CALL": "none"}
     heard = Members(tuple(NodeReport(rank, 2, "1") for rank in range(2)))
     for launcher in ("torchrun", "torchlaunch"):
         for env, at, members, stays in (
-            (called, topology(), None, True),
-            (called, topology(), heard, True),
-            (called, topology(me=1), heard, False),
-            ({}, topology(), None, False),
-            (called, topology(["w"]), None, False),
+            (called, topology(), None, "2000000"),
+            (called, topology(), heard, "2000000"),
+            (called, topology(me=1), heard, None),
+            (alone, topology(), None, "7.5"),
+            (alone, topology(me=1), None, "7.5"),
+            (alone, topology(["w"]), None, None),
+            (called, topology(["w"]), None, None),
         ):
-            spec = job(f"launcher: {launcher}\ncommand: [x.py]", env)
+            spec = job(f"launcher: {launcher}\ncommand: [x.py]\ntimeouts: {{peers: 7.5}}", env)
             got = settings(settle(spec, facts, at, members).launch)
-            assert got.get("EXIT_BARRIER") == ("2000000" if stays else None)
+            assert got.get("EXIT_BARRIER") == stays
+            assert got.get("EXIT_TOGETHER") == ("yes" if stays == "7.5" else None)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -146,30 +146,25 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("optional", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("required", "", "first-failure")
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 
-@pytest.mark.parametrize(
-    ("env", "text", "sshd", "alone"),
-    [
-        ({}, "", True, "no secret was given"),
-        ({"ENTRYPOINT_SECRET": SECRET}, "", True, ""),
-        ({}, "secret_file: /nowhere", True, ""),
-        ({}, "ssh: {client_key: /a, host_key: /b}", True, ""),
-        ({"ENTRYPOINT_SECRET": SECRET}, "", False, "this image has no sshd"),
-    ],
-)
-def test_who_needs_no_roll_call_holds_none_without_a_secret(
-    env: dict[str, str], text: str, sshd: bool, alone: str
-) -> None:
+@pytest.mark.parametrize("sshd", [True, False])
+@pytest.mark.parametrize("secret", [True, False])
+@pytest.mark.parametrize("text", ["", "roll_call: required", "roll_call: none"])
+def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: bool) -> None:
+    """Neither a missing secret nor a missing sshd does: `run` refuses these."""
     container = facts(programs={"sshd": "/usr/sbin/sshd"} if sshd else {})
-    made = build(TWO.format(0) + f"launcher: ascend\n{text}", container, env=env)
-    assert (made.roll_call, made.no_roll_call) == ("none" if alone else "optional", alone)
+    made = build(
+        TWO.format(0) + f"launcher: ascend\n{text}", container, env={"ENTRYPOINT_SECRET": SECRET} if secret else {}
+    )
+    alone = "roll_call: none (spec job.yaml:4:12)" if text == "roll_call: none" else ""
+    assert (made.roll_call, made.no_roll_call) == ("none" if alone else "required", alone)
     assert ("host_key" in {file.name for file in made.files}) == (not alone)
     spec, _ = settle("", container)
-    shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, since")]
-    assert shown == [f"roll call: none, since {alone}: each node ends by itself, whatever the others do"] * bool(alone)
+    shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, by")]
+    assert shown == [f"roll call: none, by {alone}: each node ends with its own status"] * bool(alone)
 
 
 # ---------------------------------------------------------------------------------------------------------------

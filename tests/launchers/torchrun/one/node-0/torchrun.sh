@@ -173,11 +173,12 @@ node, 128+n for one that signal n ended; their own report is printed all the sam
 And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is gone, or look up their own
 name in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
 
-    python -c TEXT SCRATCH NODE_RANK EXIT_BARRIER NAME MODULE OPTION ...
+    python -c TEXT SCRATCH NODE_RANK EXIT_BARRIER EXIT_TOGETHER NAME MODULE OPTION ...
 
 SCRATCH: folder to remove at the end, or "". EXIT_BARRIER: seconds that the launcher, whose programs have all ended
-well, waits for those of the other nodes, or "" for its own 300. NAME: what its report calls the program, or "" for what
-it runs. Python 3.7 may run it.
+well, waits for those of the other nodes, or "" for its own 300. EXIT_TOGETHER: not "" where the store of all nodes is
+all that tells them of each other: the first node that fails tells the others, and none ends with 0 before all have
+ended well. NAME: what its report calls the program, or "" for what it runs. Python 3.7 may run it.
 """
 
 import functools
@@ -195,9 +196,18 @@ heard, set_handler = threading.Event(), signal.signal
 woken, waker = os.pipe()
 os.set_blocking(waker, False)
 signal.set_wakeup_fd(waker)
-scratch, node_rank, exit_barrier, program = sys.argv[1:5]
-del sys.argv[:5]
-agents = []  # of torch'"'"'s, whose programs have all ended well
+scratch, node_rank, exit_barrier, together, program = sys.argv[1:6]
+del sys.argv[:6]
+agents = []  # torch'"'"'s own, whose store the other nodes share
+FAILED, ENDED = "entrypoint/failed", "entrypoint/ended"  # keys of the store: who failed first, how many ended well
+
+
+class Elsewhere(Exception):
+    """Another node has ended this one: the exit status, and why."""
+
+    def __init__(self, status, why):
+        super().__init__(why)
+        self.status = status
 
 
 def noting(number, handler):
@@ -255,13 +265,57 @@ def watch_agents():
         return
     if exit_barrier:
         Agent.__init__ = functools.partialmethod(Agent.__init__, exit_barrier_timeout=float(exit_barrier))
-    wait = Agent._exit_barrier
+    wait, monitor = Agent._exit_barrier, Agent._monitor_workers
 
     def waiting(agent):
-        agents.append(agent)
-        wait(agent)
+        agents[:] = [agent]
+        (await_others if together else wait)(agent)
+
+    def monitoring(agent, *given):
+        agents[:] = [agent]
+        result = monitor(agent, *given)
+        if result.state.name == "HEALTHY":  # else this node has an end of its own
+            look_elsewhere(agent)
+        return result
 
     Agent._exit_barrier = waiting
+    if together:
+        Agent._monitor_workers = monitoring
+
+
+def look_elsewhere(agent):
+    """Raise Elsewhere where another node has failed, or has taken the store of all with it."""
+    try:
+        failed = agent._store.compare_set(FAILED, "", "").decode()
+    except RuntimeError as error:
+        what = "EP632 the other nodes cannot be asked how they are"
+        raise Elsewhere(75, f"{what} | {str(error).splitlines()[0][:200]} | see worker-0'"'"'s log") from None
+    if failed:
+        node, status = map(int, failed.split())
+        raise Elsewhere(status, f"EP631 worker-{node} has failed | its launcher ended with {status} | see its log")
+
+
+def await_others(agent):
+    """Wait until every node has ended well; torch'"'"'s own wait ends as if they had, whatever happened to them."""
+    if agent._worker_group.state.name != "SUCCEEDED":
+        return  # older torch has a node that failed wait as well
+    look_elsewhere(agent)
+    deadline, ended = time.monotonic() + agent._exit_barrier_timeout, agent._store.add(ENDED, 1)
+    while ended < agent._worker_group.group_world_size:
+        if time.monotonic() > deadline:
+            what = f"EP633 {ended} of {agent._worker_group.group_world_size} nodes have ended well"
+            do = "see the others'"'"' logs; where they may take longer, set timeouts.peers"
+            raise Elsewhere(69, f"{what} | no word of the others within {agent._exit_barrier_timeout:g}s | {do}")
+        time.sleep(0.1)
+        look_elsewhere(agent)
+        ended = agent._store.add(ENDED, 0)
+
+
+def tell(status):
+    """Tell the other nodes that this one has failed; the first one that says so is why."""
+    for agent in agents if together else ():
+        with suppress(Exception):
+            agent._store.compare_set(FAILED, "", f"{node_rank} {status}")
 
 
 def part():
@@ -296,8 +350,14 @@ except Exception as error:
         traceback.print_exc()
         code = error.get_first_failure()[1].exitcode
         code = code if code > 0 else 128 - code
+    elif isinstance(error, Elsewhere):
+        code = error.status
+        print(f"torch'"'"'s launcher: {error}", file=sys.stderr)
     else:
         traceback.print_exc()
+    if together:
+        tell(code)
+        part()
 with suppress(OSError, ValueError):
     sys.stdout.flush()
     sys.stderr.flush()
@@ -344,7 +404,7 @@ start() {
   elif [ "${form[*]}" = --no_python ]; then
     words[0]=${program[0]}
   fi
-  line=("$PYTHON" -c "$agent" "$scratch" "$NODE_RANK" "${EXIT_BARRIER:-}" "$name" "$@" --log_dir="$LOG_DIR")
+  line=("$PYTHON" -c "$agent" "$scratch" "$NODE_RANK" "${EXIT_BARRIER:-}" "${EXIT_TOGETHER:-}" "$name" "$@" --log_dir="$LOG_DIR")
   exec "${line[@]}" "${extra[@]}" "${form[@]}" -- "${words[@]}"
 }
 
