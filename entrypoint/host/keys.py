@@ -56,7 +56,8 @@ class Keys:
 def load(spec: JobSpec, topology: Topology) -> Keys:
     """This job's keys.
 
-    Raises ConfigError as `require` does, and when a secret or a key cannot be used, NoInputError when a file is not there.
+    Raises ConfigError as `require` does, and when a secret or a key cannot be used; NoInputError when a file is not
+    there.
     """
     require(spec, topology)
     if spec.ssh.client_key and spec.ssh.host_key:
@@ -73,7 +74,7 @@ def require(spec: JobSpec, topology: Topology) -> None:
     raise ConfigError(
         f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
         "no secret and no key files",
-        f"{how} (make one by: openssl rand -hex 32); `entrypoint explain EP300` says more",
+        f"{how} (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways",
     )
 
 

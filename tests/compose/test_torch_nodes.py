@@ -100,17 +100,23 @@ def test_mp_spawn_from_modelarts_variables_alone(modelarts: ModelArts) -> None:
     trained_well(containers, list(containers))
 
 
-def test_without_a_secret_it_still_trains_and_says_what_that_costs(modelarts: ModelArts) -> None:
-    env = {"ENTRYPOINT_LAUNCHER": "torchrun", "ENTRYPOINT_SECRET": ""}
+def test_without_a_secret_it_trains_where_that_was_asked_for_and_says_what_that_costs(modelarts: ModelArts) -> None:
+    env = {"ENTRYPOINT_LAUNCHER": "torchrun", "ENTRYPOINT_SECRET": "", "ENTRYPOINT_ROLL_CALL": "none"}
     containers = modelarts.start(IMAGE, "pytorch-torchrun", "train.py", env=env)
     # Each by itself, so not together.
     assert ended(containers, 60, together=60) == dict.fromkeys(containers, 0), said(containers)
     trained_well(containers, list(containers))
     for each in containers.values():
-        assert (
-            "EP506 no roll call, since no secret was given: each node waits for its peers and ends by itself"
-            in logs(each)
-        )
+        assert "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | nobody sees " in logs(each)
+
+
+def test_without_a_secret_nothing_starts(modelarts: ModelArts) -> None:
+    env = {"ENTRYPOINT_LAUNCHER": "torchrun", "ENTRYPOINT_SECRET": ""}
+    containers = modelarts.start(IMAGE, "pytorch-torchrun", "train.py", env=env)
+    assert ended(containers, 60, together=60) == dict.fromkeys(containers, 78), said(containers)
+    for each in containers.values():
+        assert "EP300 " in logs(each)
+        assert " | add ENTRYPOINT_SECRET to the job's variables " in logs(each)
 
 
 def test_one_card_runs_the_program_as_it_is() -> None:

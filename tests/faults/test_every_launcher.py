@@ -108,9 +108,9 @@ def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
     job.within(5, job.took(job.times("fails at")["worker-1"]))
 
 
-@pytest.mark.fault("7", "the control: worker-1 exits with 7, and there is no roll call", launcher="torchrun")
-def test_torchrun_alone_stays(make: Make) -> None:
-    job = begin(make, "torchrun", IMAGE, FAILS, ENTRYPOINT_SECRET="")
+@pytest.mark.fault("7", "the control: worker-1 exits with 7, and there is no roll call", launcher="pytorch")
+def test_a_node_alone_stays(make: Make) -> None:
+    job = begin(make, "pytorch", IMAGE, FAILS, ENTRYPOINT_SECRET="", ENTRYPOINT_ROLL_CALL="none")
     until(lambda: "worker-1" in job.times("fails at"), 60, "worker-1 has failed")
     failed = job.times("fails at")["worker-1"]
     until(lambda: time.time() - failed > 8, 10, "more time than the bound")

@@ -53,7 +53,7 @@ def test_worker_0_is_killed(make: Make, launcher: str) -> None:
 @pytest.mark.fault("1", "the control: a worker is killed, and there is no roll call", launcher="torchrun")
 def test_without_a_roll_call_the_others_stay(make: Make) -> None:
     job = make("torchrun", nodes=2)
-    job.start("sh", "-c", TRAINS, env={"ENTRYPOINT_SECRET": ""})
+    job.start("sh", "-c", TRAINS, env={"ENTRYPOINT_ROLL_CALL": "none", "ENTRYPOINT_SECRET": ""})
     job.up()
     fault = job.kill("worker-1")
     until(lambda: time.time() - fault > 8, 10, "more time than the bound")

@@ -159,9 +159,7 @@ def test_a_signal_ends_it_at_once(cluster: Callable[..., Cluster]) -> None:
 
 def test_without_a_roll_call_it_says_what_is_missing(cluster: Callable[..., Cluster]) -> None:
     job = cluster(2)
-    secret = {"ENTRYPOINT_SECRET": "(unset)"}
-    job.start(
-        0, env=secret, argv=(sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
-    )
+    argv = (sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
+    job.start(0, env={"ENTRYPOINT_ROLL_CALL": "none"}, argv=argv)
     assert job.ends() == {0: 78}
-    assert "EP011 the nodes hold no roll call | no secret was given | " in job.err(0)
+    assert "EP011 the nodes hold no roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in job.err(0)

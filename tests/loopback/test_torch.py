@@ -338,8 +338,8 @@ def test_torch_s_own_wait_for_the_others_ends_as_if_they_were_well(
 ) -> None:
     """What the script does by hand, and what shows that the tests above can fail."""
     job, port = cluster(2, slots=1), str(free_port())
-    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder), "--hosts", job.hosts, "--slots", "1"]
-    subprocess.run([*render, "--node-rank", "0"], check=True)
+    asked = ("--out", str(job.folder), "--hosts", job.hosts, "--slots", "1", "--node-rank", "0")
+    subprocess.run([sys.executable, "-m", "entrypoint", "render", *asked], check=True)
     where = {"MASTER_PORT": port, "PYTHON": torch_python}
     for rank in range(2):
         argv = ("bash", str(job.folder / "torchrun.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")

@@ -87,8 +87,9 @@ def test_two_trials_are_documented() -> None:
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -> None:
-    """Without a secret nothing is coordinated, and it still knows."""
-    done = entrypoint(cwd, "run", "--launcher", "plain", *TWO, "--node-rank", rank, "--", "env")
+    """Without a roll call nothing is coordinated, and it still knows."""
+    env = {**PATH, "ENTRYPOINT_ROLL_CALL": "none"}
+    done = entrypoint(cwd, "run", "--launcher", "plain", *TWO, "--node-rank", rank, "--", "env", env=env)
     told = {"NNODES=2", f"NODE_RANK={rank}", "MASTER_ADDR=127.0.0.1", "NODE_HOSTS=127.0.0.1,127.0.0.2"}
     assert told <= set(done.stdout.splitlines())
 
@@ -221,11 +222,11 @@ def test_no_secret(rank: str, cwd: Path) -> None:
     assert done.stderr.startswith(
         f"[entrypoint worker-{rank}] EP300 a job of 2 nodes needs keys, so that nobody else can log in"
         " | no secret and no key files"
-        " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
-        " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY"
+        " | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try: openssl rand -hex 32)"
+        "; `entrypoint explain EP300` has other ways"
     )
     assert len(done.stderr.splitlines()) == 1
-    assert tree(cwd.parent) == ["cwd", "run-result.json", "run-timeline.json"]
+    assert tree(cwd.parent) == ["cwd", "run-result.json"]
 
 
 def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> None:
@@ -234,6 +235,10 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
     assert done.returncode == 78
     assert "set ENTRYPOINT_NODE_RANK (0 for worker-0)" in done.stderr
     env |= {"ENTRYPOINT_NODE_RANK": "1", "ENTRYPOINT_LAUNCHER": "plain"}
+    done = entrypoint(cwd, "plan", "--json", "--", "true", env=env)
+    assert (done.returncode, json.loads(done.stdout)["this_node"]) == (78, 1)
+    assert " | add ENTRYPOINT_SECRET to the job's variables (try: openssl rand -hex 32); " in done.stderr
+    env["ENTRYPOINT_SECRET"] = SECRET
     done = entrypoint(cwd, "plan", "--json", "--", "true", env=env)
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
 

@@ -252,8 +252,8 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
 def test_fails_closed() -> None:
     assert refusal(ConfigError, "") == (
         "EP300 a job of 3 nodes needs keys, so that nobody else can log in | no secret and no key files"
-        " | give all nodes one ENTRYPOINT_SECRET or ENTRYPOINT_SECRET_FILE (try: openssl rand -hex 32),"
-        " or mount keys and set ENTRYPOINT_SSH_CLIENT_KEY and ENTRYPOINT_SSH_HOST_KEY",
+        " | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try: openssl rand -hex 32)"
+        "; `entrypoint explain EP300` has other ways",
         78,
     )
 

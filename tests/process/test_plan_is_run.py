@@ -126,8 +126,8 @@ def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, calls:
         pytest.skip("no sshd that could work here")
     if nodes == 2 and not calls and launcher in ("hydra", "mpirun", "ray"):
         pytest.skip("refused, in tests/process/test_one_plan.py")
-    env = {**ARGUMENTS.get(launcher, {}), **({"ENTRYPOINT_SECRET": SECRET} if calls else {"ENTRYPOINT_ROLL_CALL": "none"})}
-    env |= {"ENTRYPOINT_SSH_PORT": str(port)}
+    env = {**ARGUMENTS.get(launcher, {}), "ENTRYPOINT_SSH_PORT": str(port)}
+    env |= {"ENTRYPOINT_SECRET": SECRET} if calls else {"ENTRYPOINT_ROLL_CALL": "none"}
     if nodes == 2:
         env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
     benches = bench.others(2) if called else [bench]

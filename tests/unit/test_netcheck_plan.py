@@ -66,11 +66,13 @@ def test_the_limits_are_the_spec_s_and_no_file_that_is_shown_has_a_secret() -> N
 
 def test_before_the_program_the_nodes_hold_a_roll_call_whatever_the_launcher_and_the_plan_says_so() -> None:
     text = "launcher: plain\nnetcheck: {when: before}"
-    asked = replace(job(text), _secret=None)
+    asked = job(text)
     made = settle(asked, FACTS)
     assert made.mode == "coordinated"
     assert [each for each in made.later if each.startswith("network: measured before the program starts")]
-    assert settle(replace(job("launcher: plain"), _secret=None), FACTS).mode == "exec"
+    assert settle(job("launcher: plain\nroll_call: none"), FACTS).mode == "exec"
+    with pytest.raises(ConfigError, match="EP313 netcheck.when: before needs the roll call"):
+        settle(job(f"{text}\nroll_call: none"), FACTS)
     first, plan = netcheck.before(asked, FACTS, made)
     assert (first.command, plan.launcher, plan.topology) == (("netcheck", "before"), "netcheck", made.topology)
 

@@ -404,6 +404,7 @@ TEXTS = {
     "hosts": ("a, b:3=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b:3=10.0.0.1", "c=fe80::1", "d=e.f")),
     "run_dir": ("/run/x", "/run/x"),
     "pre_start": ("skip", "skip"),
+    "roll_call": ("none", "none"),
     "prefix": ("job", "job"),
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
