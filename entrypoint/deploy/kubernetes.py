@@ -131,7 +131,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "args": [_expanded(word) for word in words] if command or kind.needs_words else [],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
-        "secret_folder": _SECRET,
+        "secret_folder": _SECRET if spec.calls(nodes) else "",
         "port": spec.ssh.port,
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
@@ -148,7 +148,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
         do = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
         raise UsageError("EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", do)
     own = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
-    if len(hosts) > 1:
+    if spec.calls(len(hosts)):
         own["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
     return {name: value for name, value in settings(spec, own).items() if name in own or name not in _OWN}
 

@@ -64,7 +64,7 @@ def render(spec: JobSpec, options: Options) -> str:
 def notes(spec: JobSpec, options: Options) -> list[str]:
     """What to say beside the body: the boot command for the console, and the secret that is not in the body."""
     lines = [f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"]
-    if (len(spec.hosts) or options.nodes or 1) > 1 and not spec.secret_file:
+    if spec.calls(len(spec.hosts) or options.nodes or 1) and not spec.secret_file:
         lines.append("EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job")
     return lines
 

@@ -52,15 +52,15 @@ def render(spec: JobSpec, options: Options) -> str:
     cpus = _whole("cpu", asked.pop("cpu", ""))
     memory = _memory(asked.pop("memory", ""))
     gres = _gres(spec, asked, slots)
-    secret = _path(spec.secret_file or "secret", options.folder)
+    secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
     own = {"ENTRYPOINT_SPEC": f"{options.folder}/{options.spec_name}"}
-    if nodes > 1:
+    if secret:
         own["ENTRYPOINT_SECRET_FILE"] = secret
     if any(HostEntry.of(host).slots for host in spec.hosts):
         own["ENTRYPOINT_SLOTS"] = str(slots)
     exported = settings(spec, own)
     command = own_command(spec)
-    paths = [options.folder] + [secret] * (nodes > 1 and not secret.startswith(f"{options.folder}/"))
+    paths = [options.folder] + [secret] * bool(secret and not secret.startswith(f"{options.folder}/"))
     names = [*exported, *["ENTRYPOINT_HOSTS"] * bool(spec.hosts)]
     return render_template(
         "slurm/job.sh.j2",
@@ -75,7 +75,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "notice": _notice(spec),
             "settings": exported,
             "named_hosts": bool(spec.hosts),
-            "secret": secret if nodes > 1 else "",
+            "secret": secret,
             "folder": options.folder,
             "container": _container(runtime, options, paths, names, "gpu:" in gres),
             "program": ["entrypoint", "run", *(["--", *command] if command else [])],

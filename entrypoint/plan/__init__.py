@@ -147,10 +147,10 @@ def _mode(
 
     Raises ConfigError where that setting meets another one that needs the roll call.
     """
-    no_roll_call = ""
-    if len(topology.nodes) > 1:
-        if spec.roll_call == "required":
-            return "coordinated", ""
+    no_roll_call, nodes = "", len(topology.nodes)
+    if spec.calls(nodes):
+        return "coordinated", ""
+    if nodes > 1:
         no_roll_call = f"roll_call: none ({spec.source('roll_call')})"
         if needy := _needs_roll_call(spec, launch, launcher):
             do = f"remove roll_call, and give all nodes a secret; or do without {needy}"

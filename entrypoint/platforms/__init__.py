@@ -42,7 +42,7 @@ SECRETS = {
     "modelarts": "add ENTRYPOINT_SECRET to the job's variables",
     "sagemaker": "give ENTRYPOINT_SECRET in the job's environment",
     "skypilot": "name ENTRYPOINT_SECRET under the task's secrets",
-    "slurm": "before srun, make a file (chmod 600) that all nodes see, and name it by ENTRYPOINT_SECRET_FILE",
+    "slurm": "export ENTRYPOINT_SECRET in the batch script, before srun",
     "vertex": "give ENTRYPOINT_SECRET in the env of each worker pool",
     "volcengine": "give ENTRYPOINT_SECRET in the task's Envs",
     **dict.fromkeys(("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD),

@@ -380,6 +380,10 @@ class JobSpec:
         """A warning for each setting that was given by its old name."""
         return self._renamed
 
+    def calls(self, nodes: int) -> bool:
+        """Return whether so many nodes call each other, for which they need a secret."""
+        return nodes > 1 and self.roll_call == "required"
+
     def slots_of(self, rank: int) -> int | None:
         """Slots of a node where its entry of `hosts`, or `slots`, says them."""
         own = HostEntry.of(self.hosts[rank]).slots if self.hosts else None

@@ -344,6 +344,18 @@ def test_what_no_training_job_can_say(text: str, options: dict[str, Any], messag
         body(text, **options)
 
 
+def test_who_needs_no_secret_is_not_asked_for_one() -> None:
+    """A node alone, and nodes that hold no roll call by their spec. The control: all others."""
+    for more, nodes, wanted in (("", 2, True), ("", 1, False), ("roll_call: none\n", 2, False)):
+        text = f"name: demo\ncommand: [x]\n{more}"
+        spec = specs.load(text, "job.yaml", {}, {})
+        manifest = kubernetes.render(spec, kubernetes.Options(image="i", nodes=nodes, spec_text=text))
+        assert ("/run/secrets/entrypoint" in manifest, "create secret generic demo " in manifest) == (wanted, wanted)
+        assert ("ENTRYPOINT_SECRET_FILE" in script(text, nodes=nodes)) is wanted
+        told = modelarts.notes(spec, modelarts.Options(image="i", nodes=nodes, flavor="large"))
+        assert ("EP128 the body has no secret" in "".join(told)) is wanted
+
+
 def test_every_secret_of_a_spec_is_named() -> None:
     text = (
         "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/', OK: x}\n"

@@ -71,7 +71,7 @@ def test_before_the_program_the_nodes_hold_a_roll_call_whatever_the_launcher_and
     assert made.mode == "coordinated"
     assert [each for each in made.later if each.startswith("network: measured before the program starts")]
     assert settle(job("launcher: plain\nroll_call: none"), FACTS).mode == "exec"
-    with pytest.raises(ConfigError, match="EP313 netcheck.when: before needs the roll call"):
+    with pytest.raises(ConfigError, match=r"EP313 netcheck\.when: before needs the roll call"):
         settle(job(f"{text}\nroll_call: none"), FACTS)
     first, plan = netcheck.before(asked, FACTS, made)
     assert (first.command, plan.launcher, plan.topology) == (("netcheck", "before"), "netcheck", made.topology)

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import cli, plan
+from entrypoint import cli, plan, registry
 from entrypoint.cli.inputs import overrides
 from entrypoint.cli.parser import parser
 from entrypoint.model import Facts, Plan
+from entrypoint.platforms import SECRETS
 from entrypoint.spec import load
 from entrypoint.values import replace
 from tests.unit.cases import ROOT, read_facts
@@ -107,6 +108,14 @@ def planned(facts: Facts, words: list[str]) -> Plan:
     args.command = words[at + 1 :]
     spec = load(None, "", facts.env, overrides(args))
     return plan.settle(spec, replace(facts, programs={"sshd": "/usr/sbin/sshd"}))
+
+
+def test_every_platform_says_how_it_gives_all_nodes_one_secret() -> None:
+    """In the message that none was given, and in a row of the page about secrets."""
+    page = (HOW_TO / "secrets.md").read_text(encoding="utf-8")
+    rows = "".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `"))
+    assert SECRETS.keys() == {*registry.names("platforms")} - {"local"}
+    assert [name for name in registry.names("platforms") if f"`{name}`" not in rows] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
