@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from entrypoint.errors import Problem, SpecError
+from entrypoint.launchers._nested import is_python, is_shell, launcher_of, starts_own_job, unwrapped
 from entrypoint.spec import JobSpec
 
-_PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
-_SHELL = re.compile(r"(.*/)?(ba|da)?sh")
 _VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of their word, or the next word
 
 
@@ -19,37 +18,69 @@ def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
     return ("python", *command) if command[0].endswith(".py") else command
 
 
-# Launchers that people bring -> the launcher of ours that does what they do.
-_LAUNCHERS = {
-    "torchrun": "torchrun",
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "horovodrun", "srun"), "mpirun"),
-    "msrun": "msrun",
-    "ray": "ray",
-    **dict.fromkeys(("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich"), "hydra"),
-}
-_PACKAGES = {"torch.distributed": "torchrun", "accelerate.commands": "accelerate", "deepspeed.launcher": "deepspeed"}
-
-
 def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     """Refuse a command that is a launcher itself: each of our ranks would start a job of its own.
 
     Raises SpecError that names the launcher of ours that does it right.
     """
     command = spec.command or ("",)
-    first = command[0].rpartition("/")[2]
-    ours = _LAUNCHERS.get(first)
-    if _PYTHON.fullmatch(command[0]) and "-m" in command[:-1]:
-        module = command[command.index("-m") + 1]
-        if all(word.startswith("-") for word in command[1 : command.index("-m")]):
-            ours = _PACKAGES.get(module.rpartition(".")[0])
-            first = f"{first} -m {module}"
+    ours, name = _launcher(command)
     if ours:
         what = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
         program = "the program alone, such as: -- train.py"
         do = f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
-        raise SpecError([Problem(spec.source("command").where, "command", what, f"`{first}`", do)])
+        behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
+        raise SpecError([Problem(spec.source("command").where, "command", what, f"`{name}`{behind}", do)])
+
+
+def _launcher(words: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
+    """The launcher of ours for the launcher that this command starts, and its name; "" where it starts none.
+
+    What a shell starts may differ from rank to rank, and so may join what others start.
+    """
+    words = unwrapped(words)
+    ours, name = launcher_of(words)
+    if ours:
+        return (ours, name) if not by_shell or starts_own_job(words) else ("", "")
+    inner = (_launcher(each, by_shell=True) for each in _simple_commands(_shell_text(words)))
+    return next((found for found in inner if found[0]), ("", ""))
+
+
+def _shell_text(words: Sequence[str]) -> str:
+    """What a shell is given by its option -c."""
+    if not words or not is_shell(words[0]):
+        return ""
+    at, is_text = 1, False
+    while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
+        word = words[at]
+        is_text = is_text or ("c" in word and not word.startswith("--"))
+        at += 2 if word[-1] in _VALUED["shell"] and not word.startswith("--") else 1
+    return "".join(words[at : at + 1]) if is_text else ""
+
+
+_TEXT = 1 << 14  # characters; shlex takes time with their square
+_JOINED = (";", "&&", "&", "|", "|&")  # what stands between commands that a shell runs all
+_CHOICES = ("if", "for", "while", "until", "case", "select", "function", "{", "[", "[[", "test")
+
+
+def _simple_commands(text: str) -> list[list[str]]:
+    """The commands of a shell's text; none where it decides itself which of them it runs, or is a whole program."""
+    if len(text) > _TEXT:
+        return []
+    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=";&|()")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    commands: list[list[str]] = [[]]
+    try:
+        for word in lexer:
+            if word in _JOINED:
+                commands.append([])
+            elif word in ("||", "(", ")") or (not commands[-1] and word in _CHOICES):
+                return []
+            else:
+                commands[-1].append(word)
+    except ValueError:  # a quote that does not end
+        return []
+    return [command for command in commands if command]
 
 
 def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "module", "program"], tuple[str, ...]]:
@@ -58,7 +89,7 @@ def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "modu
     A command that such a launcher could not repeat, such as one with options of Python's own, is a program.
     """
     first, *others = with_python(command)
-    if not _PYTHON.fullmatch(first):
+    if not is_python(first):
         return "python", "program", command
     if others[:1] == ["-u"]:  # launchers give it themselves
         del others[0]
@@ -126,9 +157,9 @@ def _option(word: str) -> str | None:
 
 def _after_script(command: Sequence[str]) -> int:
     """How many words come before the program's own arguments: an interpreter, its options, and what it runs."""
-    if _PYTHON.fullmatch(command[0]):
+    if is_python(command[0]):
         valued, ends = _VALUED["python"], "mc"
-    elif _SHELL.fullmatch(command[0]):
+    elif is_shell(command[0]):
         valued, ends = _VALUED["shell"], ""
     else:
         return 1
