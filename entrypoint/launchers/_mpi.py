@@ -47,7 +47,7 @@ def _rank_script(
 ) -> File:
     """What the daemon starts for each rank, on whichever node it runs."""
     words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
-    words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes"]
+    words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes", "--nested", "{rank}"]
     words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
     words += logs.options(spec.logs, topology, "{rank}", tagged)
     context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}

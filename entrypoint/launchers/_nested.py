@@ -95,7 +95,7 @@ def launcher_of(words: Sequence[str]) -> tuple[str, str]:
     script = _name(path)
     if path.endswith(".py"):
         return _of_module(f".{path[:-3].replace('/', '.')}."), script
-    return _LAUNCHERS.get(script, ""), script
+    return _LAUNCHERS.get(script, "") if "/" in path else "", script
 
 
 def _of_module(dotted: str) -> str:

@@ -64,8 +64,9 @@ def launch(
 
 def rank_script(spec: JobSpec, topology: Topology) -> File:
     """What a launcher starts for each rank of this node."""
-    number, pipe = f"{supervised.OF_PROGRAM}.{{rank}}", ("--pipe", supervised.OF_PROGRAM, "--linger", "apart")
-    words = supervised.command(topology, number, *pipe, *logs.options(spec.logs, topology, "{rank}", "pipe"))
+    number = f"{supervised.OF_PROGRAM}.{{rank}}"
+    own = ("--pipe", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
+    words = supervised.command(topology, number, *own, *logs.options(spec.logs, topology, "{rank}", "pipe"))
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

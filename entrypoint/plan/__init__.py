@@ -111,6 +111,8 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] "]
+    if program.rank and not launch.becomes_program:
+        options += ["--nested", str(program.rank)]
     if launch.answers:
         options += ["--answer", "yes"]
     through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""

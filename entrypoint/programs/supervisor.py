@@ -12,6 +12,8 @@ Run alone and isolated, for each rank and each program of a node: `python superv
                did not finalize MPI Open MPI's daemon reads no more output, Hydra's kills the others. If it ended
                with 0 after SIGTERM it may be one, too: the same, but for --linger seconds at most
     --group    own: lead a process group, so that a signal for this program reaches no other
+    --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the program with 78 where a
+               launcher starts below it (nested.py)
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
     --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
@@ -50,6 +52,7 @@ if False:  # only for type checkers: importing it is slow
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
 _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
+_FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
 _ENXIO, _EAGAIN = 6, 11  # no reader at a pipe; limit on processes reached
@@ -102,7 +105,7 @@ def main(argv: list[str]) -> int:
         os.setpgid(0, 0)
     pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
-    for name in {"--log", "--rank"} & options.keys():
+    for name in {"--log", "--rank", "--nested"} & options.keys():
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
@@ -117,7 +120,7 @@ def main(argv: list[str]) -> int:
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, pipe, mask)
-        status = supervised.end()
+        status = _ended(supervised, options.get("--nested", ""), tail)
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
         status = _RETRY if error.errno == _EAGAIN else status
@@ -143,6 +146,19 @@ def main(argv: list[str]) -> int:
         _keep_open(os.environ.get("PMI_FD", ""))
         return 0
     return status
+
+
+def _ended(supervised: Supervised, nested: str, tail: bytearray) -> int:
+    """The program's status once it has ended; that of a nested launcher, for which it was killed, with a message."""
+    status = supervised.end(nested)
+    if not supervised.nested:
+        return status
+    from entrypoint.programs.nested import STATUS, message
+
+    text = message(supervised.nested, nested).encode("utf-8", "surrogateescape")
+    tail += text
+    write_all(2, text)
+    return STATUS
 
 
 def _load(file: str, each: str) -> None:
@@ -244,6 +260,7 @@ class Supervised:
         self._alone = False  # whether no process is left below this one
         self._let_go = False
         self.told = False  # whether SIGTERM has come
+        self.nested = ""  # the launcher for which the program was killed
 
     def _step(self, limit: float | None = None) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
@@ -285,15 +302,31 @@ class Supervised:
             if pid == self._child:
                 self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
 
-    def end(self) -> int:
-        """The program's status, once it has ended and all of its output is read."""
+    def end(self, nested: str = "") -> int:
+        """The program's status, once it has ended and all of its output is read.
+
+        `nested` is the rank's number where no launcher may start below it: "" and 0 may.
+        """
         self._reap()  # it may have ended before we watched for its signal
+        begun = time.monotonic()
+        look = begun + _FIRST_LOOK if nested.strip("0") else None
         while self._status is None:
-            self._step()
+            self._step(look)
+            if look is not None and time.monotonic() >= look:
+                self._end_nested()
+                look = begun + 2 * (look - begun)
         for stream in self._streams:
             stream.take_rest()
         self._tell_output()
         return self._status
+
+    def _end_nested(self) -> None:
+        """Kill the program where a launcher runs below it."""
+        from entrypoint.programs.nested import launcher_below
+
+        if found := launcher_below(os.getpid()):
+            self.nested = found
+            kill(descendants(os.getpid()), _KILL)
 
     def _tell_output(self) -> None:
         if Stream.took and not self._printed:

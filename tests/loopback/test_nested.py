@@ -1,0 +1,50 @@
+"""A launcher inside the ranks of a job of two nodes: one training must not silently become several, each with 0."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import Cluster
+
+pytestmark = pytest.mark.see
+OURS = (sys.executable, "-m", "entrypoint", "run")
+# As root, Open MPI starts only where it is allowed to; a rank has the variables of the mpirun that started it.
+INNER = "cd /tmp\nmpirun --allow-run-as-root --oversubscribe -np 2 -host localhost:2 sh -c 'echo training; sleep 3'\n"
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "jax"])
+def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2, slots=1)
+    script = job.folder / "train.sh"
+    script.write_text("for name in $(env | grep -oE '^(OMPI|PMIX|ORTE)_[A-Za-z_]*'); do unset $name; done\n" + INNER)
+    for node in (1, 0):
+        job.start(node, argv=(*OURS, "--launcher", launcher, "--", "bash", str(script)))
+    assert job.ends(60) == {0: 78, 1: 78}, job.both()
+    assert "EP118 `mpirun` started inside rank 1 of a job of several" in job.both()
+    assert job.survivors() == []
+
+
+def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2, slots=1)
+    script = job.folder / "train.sh"
+    script.write_text("mpirun --version\nsleep 0.5\necho trained\n")
+    for node in (1, 0):
+        job.start(node, argv=(*OURS, "--launcher", "jax", "--", "bash", str(script)))
+    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert "trained" in job.out(0)
+
+
+@pytest.mark.parametrize("wrapper", [("timeout", "300"), ("env", "X=1"), ("bash", "-c")])
+def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
+    wrapper: tuple[str, ...], cluster: Callable[..., Cluster]
+) -> None:
+    job = cluster(2, slots=1)
+    inner = ["mpirun", "-np", "2", "true"]
+    words = (*wrapper, *([" ".join(inner)] if wrapper == ("bash", "-c") else inner))
+    for node in (1, 0):
+        job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", *words))
+    assert job.ends(60) == {0: 65, 1: 65}, job.both()
+    assert "EP118 the command is a launcher itself" in job.err(0)
