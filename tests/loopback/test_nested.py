@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, free_port
 
 pytestmark = pytest.mark.see
 OURS = (sys.executable, "-m", "entrypoint", "run")
@@ -48,3 +48,26 @@ def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
         job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", *words))
     assert job.ends(60) == {0: 65, 1: 65}, job.both()
     assert "EP118 the command is a launcher itself" in job.err(0)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("options", "status", "sizes"),
+    [
+        ("--nproc-per-node 2", 78, set()),
+        ("--nnodes 2 --node-rank $OMPI_COMM_WORLD_RANK --master-addr 127.0.0.2 --master-port $MASTER_PORT", 0, {"2"}),
+    ],
+    ids=["each its own", "control: one of all"],
+)
+def test_torch_s_own_launcher_in_a_script(
+    options: str, status: int, sizes: set[str], torch_python: str, cluster: Callable[..., Cluster]
+) -> None:
+    job, port = cluster(2, slots=1), str(free_port())
+    script = job.folder / "train.sh"
+    script.write_text(f"echo begin\n{torch_python} -m torch.distributed.run {options} {job.folder}/train.py\n")
+    (job.folder / "train.py").write_text("import os; print('ranks', os.environ['WORLD_SIZE'], flush=True)\n")
+    for node in (1, 0):
+        env = {"ENTRYPOINT_TORCH_PORT": port, "OMP_NUM_THREADS": "1"}
+        job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", "bash", str(script)), env=env)
+    assert job.ends(90) == {0: status, 1: status}, job.both()
+    assert {line.split()[-1] for line in job.both().splitlines() if line.startswith("ranks ")} == sizes, job.both()
