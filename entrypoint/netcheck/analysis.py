@@ -33,7 +33,7 @@ class Finding:
     """A node, or two that are slow with each other alone, or all nodes."""
 
     nodes: tuple[int, ...]  # none where it is all of them
-    causes: tuple[str, ...]  # of WORDS
+    causes: tuple[str, ...]  # of WORDS, or "invalid"
     fails: bool  # it cannot be reached, or is beyond a limit: the job ends
     text: str
 
@@ -78,7 +78,11 @@ def findings(result: Result, limits: Limits) -> tuple[Finding, ...]:
             known = said.setdefault(nodes, [])
             if cause not in [each[0] for each in known]:
                 known.append((cause, _words(cause, values, view.usual), view.fails))
-    found = [_finding(result, nodes, causes) for nodes, causes in said.items()]
+    found = [
+        Finding((node,), ("invalid",), True, f"{result.name(node)} sent an invalid message: {why}")
+        for node, why in result.invalid
+    ]
+    found += [_finding(result, nodes, causes) for nodes, causes in said.items()]
     return tuple(sorted(found, key=lambda each: (not each.fails, len(each.nodes), each.nodes)))
 
 

@@ -41,6 +41,7 @@ class Result:
     reduced: tuple[Reduced, ...] = ()
     no_sweep: str = ""  # why there was none, or why it ended early
     strangers: tuple[str, ...] = ()  # who connected without the job's token, and to which node
+    invalid: tuple[tuple[int, str], ...] = ()  # nodes, and what was wrong with their messages
 
     def name(self, node: int) -> str:
         """What people call a node: label and host where they differ."""

@@ -16,14 +16,16 @@ if __name__ == "__main__":
 from entrypoint.errors import EntrypointError, OsError, RetryError
 from entrypoint.host.files import explained, put
 from entrypoint.host.proc import undo_launcher
+from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.result import Limits, Result, as_json
 from entrypoint.netcheck.table import text
 from entrypoint.plan.netcheck import ALL_REDUCE, SETTINGS, TOKEN, WHY
 from entrypoint.programs import netpair, netsweep
-from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, connect, receive, send
+from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Stranger, connect
 from entrypoint.programs.netmeeting import Meeting, say
+from entrypoint.programs.netmessages import Arrival, Leave, MeasurePair, Reduce, SweepEnd, SweepPort, Unmeasured
 
 _AGAIN = 0.2  # seconds between two tries to reach worker-0's program, which may not listen yet
 
@@ -90,41 +92,41 @@ def _take_part(settings: Mapping[str, Any], token: bytes, folder: Path) -> None:
                 say(f"cannot reach worker-0's check, port {settings['port']} | {why} | see that the port is open")
                 return
             again.wait(_AGAIN)
-    mine = {"rank": settings["rank"], "port": server.port, "address": settings["address"], "torch": has_torch}
+    hello = Arrival(settings["rank"], server.port, settings["address"], has_torch)
+    wait = settings["meet"] + settings["limit"] + 2 * netsweep.LIMIT + 2 * netpair.limit(settings["seconds"])
     try:
         with link:
-            send(link, mine, until.left + 1)
-            wait = settings["meet"] + settings["limit"] + 2 * netsweep.LIMIT + 2 * netpair.limit(settings["seconds"])
-            while (order := receive(link, wait))["do"] != "done":
-                _do(order, link, settings, token, folder, server)
-    except (OSError, KeyError) as error:
+            link.send(hello, until.left + 1)
+            while not isinstance(order := link.receive(wait, MeasurePair, Reduce, Leave), Leave):
+                if isinstance(order, MeasurePair):
+                    link.send(_measure(order, settings, token, server), HANDSHAKE)
+                else:
+                    _reduce(order, link, settings, folder, server)
+    except (OSError, Invalid) as error:
         say(f"worker-0's check ended: {words(error)}")
     finally:
         server.close()
 
 
-def _do(
-    order: Mapping[str, Any],
-    link: Any,
-    settings: Mapping[str, Any],
-    token: bytes,
-    folder: Path,
-    server: netpair.Server,
-) -> None:
-    """One order, and its answer."""
-    if order["do"] == "reduce":
-        script = str(folder / ALL_REDUCE)
-        sweep = netsweep.Sweep(script, settings["rank"], order["nodes"], order["host"], order["port"])
-        if not order["port"]:
-            send(link, {"port": sweep.port()}, HANDSHAKE)
-        send(link, {**sweep.end(), "strangers": server.strangers}, HANDSHAKE)
-        return
-    saw: dict[str, Any]
+def _measure(order: MeasurePair, settings: Mapping[str, Any], token: bytes, server: netpair.Server) -> Any:
+    """What this node and another one have measured, or why they have not."""
+    strangers = tuple(server.strangers)
     try:
-        saw = dict(netpair.measure(order["host"], order["port"], token, order["seconds"]))
-    except (OSError, Stranger, KeyError, TypeError, ValueError) as error:
-        saw = {"error": words(error)}
-    send(link, {**saw, "strangers": server.strangers}, HANDSHAKE)
+        return netpair.measure(order.host, order.port, token, order.seconds, strangers)
+    except Invalid as error:
+        peer = "".join(label for label, _ in settings["nodes"][order.node : order.node + 1])
+        return Unmeasured(f"{peer} sent an invalid message: {error}", strangers)
+    except (OSError, Stranger) as error:
+        return Unmeasured(words(error), strangers)
+
+
+def _reduce(order: Reduce, link: PeerLink, settings: Mapping[str, Any], folder: Path, server: netpair.Server) -> None:
+    """This node's part of the all-reduce, and what it measured."""
+    sweep = netsweep.Sweep(str(folder / ALL_REDUCE), settings["rank"], order.nodes, order.host, order.port)
+    if not order.port:
+        link.send(SweepPort(sweep.port()), HANDSHAKE)
+    backend, rows, why = sweep.end()
+    link.send(SweepEnd(backend, rows, why, tuple(server.strangers)), HANDSHAKE)
 
 
 def words(error: Exception) -> str:

@@ -1,13 +1,15 @@
 """Connections of the network check: both sides prove that they have the job's token, and every wait ends.
 
 The token is never sent: each side answers the other's random challenge with an HMAC (RFC 2104, SHA-256). The words
-before each HMAC tell the two sides apart, so that nobody is answered with his own challenge.
+before each HMAC tell the two sides apart, so that nobody is answered with his own challenge. Every message after that
+carries a MAC; what is sent to be measured does not: who is on the path can delay it, or hold it back and pass it on at
+once, whatever it carries.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-import json
 import os
 import socket
 import struct
@@ -16,14 +18,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_MAGIC = b"entrypoint netcheck 1\n"
+from entrypoint.job.messages import Invalid
+from entrypoint.programs.netmessages import MOST, pack, unpack
+
+_MAGIC = b"entrypoint netcheck 2\n"
 _CHALLENGE = _PROOF = 32  # bytes
-_MOST = 1 << 20  # bytes of a message
+_MAC = 32
 HANDSHAKE = 5.0  # seconds to connect, and again to prove oneself
+_MOST_WAITING, _MOST_OF_ONE = 128, 32  # connections that may prove themselves at one time; those of one address
+_MOST_SERVED = 256  # that have done so, and are served at one time
+_AGAIN = 0.05  # seconds until connections are accepted again, where that failed
+_never = threading.Event()
 
 
 class Stranger(Exception):
     """The other side does not have the job's token."""
+
+
+class TurnedAway(Stranger):
+    """The other side ended the connection: this side could not prove itself, or too many wait to do so."""
 
 
 class Deadline:
@@ -56,26 +69,65 @@ def read(link: socket.socket, size: int, until: Deadline) -> bytes:
     return bytes(data)
 
 
-def send(link: socket.socket, message: dict[str, Any], seconds: float) -> None:
-    """One message, as JSON after its length."""
-    text = json.dumps(message).encode()
-    link.settimeout(seconds)
-    link.sendall(struct.pack(">I", len(text)) + text)
+class PeerLink:
+    """A connection both of whose sides have proved themselves: each message carries a MAC.
+
+    The keys come from the token and both challenges, one for each direction, and each message has its number: nobody
+    without the token can change, repeat, reorder or send back a message.
+    """
+
+    def __init__(self, connection: socket.socket, sending: bytes, receiving: bytes) -> None:
+        """`sending` and `receiving` are the keys of the two directions."""
+        self.socket = connection
+        self._sending = sending
+        self._receiving = receiving
+        self._sent = 0
+        self._received = 0
+
+    def send(self, message: Any, seconds: float) -> None:
+        """Send a message, as JSON after its length."""
+        text = pack(message)
+        text = struct.pack(">I", len(text)) + text
+        self.socket.settimeout(seconds)
+        self.socket.sendall(text + _mac(self._sending, self._sent, text))
+        self._sent += 1
+
+    def receive(self, seconds: float, *kinds: type) -> Any:
+        """The next message, which has to be of one of these kinds.
+
+        Raises Invalid where it is not, or not the other side's; ConnectionError where the connection has ended.
+        """
+        until = Deadline(seconds)
+        head = read(self.socket, 4, until)
+        (size,) = struct.unpack(">I", head)
+        if size > MOST:
+            raise Invalid("a message that is too long, or was changed on its way")
+        text = read(self.socket, size, until)
+        if not hmac.compare_digest(read(self.socket, _MAC, until), _mac(self._receiving, self._received, head + text)):
+            raise Invalid("a message that was changed on its way")
+        self._received += 1
+        return unpack(text, *kinds)
+
+    def answer(self, trip: bytes) -> bytes:
+        """What the server of a small round trip sends back: nobody on the way can know it earlier."""
+        return hmac.digest(self._sending, trip, "sha512")
+
+    def expected(self, trip: bytes) -> bytes:
+        """What its client waits for."""
+        return hmac.digest(self._receiving, trip, "sha512")
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> PeerLink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def receive(link: socket.socket, seconds: float) -> dict[str, Any]:
-    """The next message. Raises ConnectionError where it is none."""
-    until = Deadline(seconds)
-    (size,) = struct.unpack(">I", read(link, 4, until))
-    if size > _MOST:
-        raise ConnectionError(f"a message of {size} bytes")
-    try:
-        message = json.loads(read(link, size, until))
-    except ValueError:
-        raise ConnectionError("a message that is no JSON") from None
-    if not isinstance(message, dict):
-        raise ConnectionError("a message that is no object")
-    return message
+def _mac(key: bytes, number: int, text: bytes) -> bytes:
+    return hmac.digest(key, struct.pack(">Q", number) + text, "sha256")
 
 
 def listen(port: int) -> socket.socket:
@@ -85,7 +137,7 @@ def listen(port: int) -> socket.socket:
     return socket.create_server(("", port), backlog=256)
 
 
-def connect(host: str, port: int, token: bytes) -> socket.socket:
+def connect(host: str, port: int, token: bytes) -> PeerLink:
     """A link to a node that has proved itself.
 
     Raises OSError where it cannot be reached in time, Stranger where it has another token.
@@ -102,17 +154,20 @@ def connect(host: str, port: int, token: bytes) -> socket.socket:
         try:
             answer = read(link, _PROOF, until)
         except ConnectionError:
-            raise Stranger("it turned this node away: another secret?") from None
+            raise TurnedAway("it turned this node away: another secret?") from None
         if not hmac.compare_digest(answer, _proof(token, b"server", theirs, mine)):
             raise Stranger("it does not have this job's token")
     except BaseException:
         link.close()
         raise
-    return link
+    return PeerLink(link, _proof(token, b"to server", theirs, mine), _proof(token, b"to client", theirs, mine))
 
 
-def admit(link: socket.socket, token: bytes) -> None:
-    """Have who connected here prove himself. Raises Stranger where he cannot, or takes too long."""
+def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lambda: True) -> PeerLink:
+    """The link to who connected here, once he has proved himself.
+
+    Raises Stranger where he cannot, or takes too long, or then may not stay.
+    """
     until, mine = Deadline(HANDSHAKE), os.urandom(_CHALLENGE)
     try:
         until.arm(link)
@@ -122,34 +177,89 @@ def admit(link: socket.socket, token: bytes) -> None:
         theirs, proof = answer[:_CHALLENGE], answer[_CHALLENGE:]
         if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs)):
             raise Stranger("no token")
+        if not may_stay():
+            raise Stranger("too many others")
         link.sendall(_proof(token, b"server", mine, theirs))
     except OSError as error:
         raise Stranger(str(error)) from None
+    return PeerLink(link, _proof(token, b"to client", mine, theirs), _proof(token, b"to server", mine, theirs))
 
 
 def _proof(token: bytes, side: bytes, server: bytes, client: bytes) -> bytes:
     return hmac.digest(token, side + server + client, "sha256")
 
 
-def serve(listener: socket.socket, most: int, each: Callable[[socket.socket, str], None]) -> None:
-    """Give `each` every connection and its address, in threads, until the listener is closed; above `most`, none."""
-    room = threading.BoundedSemaphore(most)
+class Listener:
+    """Has everybody who connects prove himself, and serves those who can, each in a thread.
 
-    def one(link: socket.socket, address: str) -> None:
-        try:
-            each(link, address)
-        finally:
-            room.release()
+    Connections that prove nothing cannot keep others out: where too many wait, the oldest one ends, first of the same
+    address.
+    """
 
-    def accept() -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: bytes,
+        served: Callable[[PeerLink], None],
+        stranger: Callable[[str], None],
+    ) -> None:
+        """`served` has the link, and is to close it; `stranger` gets the address of who could not prove himself."""
+        self._socket = listener
+        self._token = token
+        self._served = served
+        self._stranger = stranger
+        self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, str] = {}  # who has not proved himself yet, by arrival -> his address
+        self._room = threading.BoundedSemaphore(_MOST_SERVED)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
         while True:
             try:
-                link, address = listener.accept()
+                link, address = self._socket.accept()
             except OSError:
-                return  # closed
-            if room.acquire(blocking=False):
-                threading.Thread(target=one, args=(link, address[0]), daemon=True).start()
-            else:
+                if self._socket.fileno() < 0:
+                    return  # closed
+                self._end_oldest(list(self._waiting))  # too few file handles, as a rule
+                _never.wait(_AGAIN)
+                continue
+            with self._lock:
+                same = [each for each, theirs in self._waiting.items() if theirs == address[0]]
+                self._waiting[link] = address[0]
+                every = list(self._waiting)
+            self._end_oldest(same if len(same) >= _MOST_OF_ONE else every if len(every) > _MOST_WAITING else [])
+            try:
+                threading.Thread(target=self._one, args=(link, address[0]), daemon=True).start()
+            except RuntimeError:  # too many threads
+                self._leaves(link)
                 link.close()
 
-    threading.Thread(target=accept, daemon=True).start()
+    def _end_oldest(self, links: list[socket.socket]) -> None:
+        for link in links[:1]:
+            if self._leaves(link):
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)  # its thread wakes, and closes it
+
+    def _leaves(self, link: socket.socket) -> bool:
+        """Take it from those that wait; whether it was still one of them."""
+        with self._lock:
+            return self._waiting.pop(link, None) is not None
+
+    def _one(self, connection: socket.socket, address: str) -> None:
+        try:
+            link = admit(connection, self._token, lambda: self._leaves(connection))
+        except Stranger:
+            self._leaves(connection)
+            connection.close()
+            self._stranger(address)
+            return
+        if not self._room.acquire(blocking=False):
+            link.close()
+            return
+        try:
+            self._served(link)
+        finally:
+            self._room.release()
+
+    def close(self) -> None:
+        self._socket.close()

@@ -6,20 +6,29 @@ It tells the pairs of each round to measure, and gathers what they saw.
 from __future__ import annotations
 
 import contextlib
-import socket
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import one_line
+from entrypoint.job.messages import Invalid, one_line
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
 from entrypoint.netcheck.result import Measured, Reduced, Result, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
-from entrypoint.programs.netlink import HANDSHAKE, Deadline, Stranger, admit, listen, receive, send, serve
+from entrypoint.programs.netlink import HANDSHAKE, Deadline, Listener, PeerLink, listen
+from entrypoint.programs.netmessages import (
+    Arrival,
+    Figures,
+    Leave,
+    MeasurePair,
+    Reduce,
+    SweepEnd,
+    SweepPort,
+    Unmeasured,
+)
 
-_LARGEST, _TEXT = 1e9, 300  # figures and characters of a text that a node may say
-_MOST_AT_ONCE = 256  # connections that may prove themselves at one time
+_TEXT = 300  # characters of an error
+_STRANGERS = 64  # that are named
 
 
 class Meeting:
@@ -27,33 +36,33 @@ class Meeting:
 
     def __init__(self, settings: Mapping[str, Any], token: bytes) -> None:
         """Raises OSError where its port is taken."""
-        self._settings, self._token = settings, token
+        self._settings = settings
         self._names: list[str] = [label for label, _ in settings["nodes"]]
-        self._links: dict[int, socket.socket] = {}
-        self._hello: dict[int, dict[str, Any]] = {}
+        self._links: dict[int, PeerLink] = {}
+        self._hello: dict[int, Arrival] = {}
         self._gone: dict[int, str] = {}  # node -> why nothing more is asked of it
+        self._invalid: dict[int, str] = {}  # node -> what was wrong with a message of its own
         self._strangers: dict[str, None] = {}
         self._came, self._open = threading.Condition(), True
-        self._socket = listen(settings["port"])
-        serve(self._socket, _MOST_AT_ONCE, self._admit)
+        self._listener = Listener(listen(settings["port"]), token, self._welcome, self._note_stranger)
 
     # -- who comes
 
-    def _admit(self, link: socket.socket, address: str) -> None:
+    def _welcome(self, link: PeerLink) -> None:
         try:
-            admit(link, self._token)
-            hello = receive(link, HANDSHAKE)
-            rank = int(hello["rank"])
+            hello: Arrival = link.receive(HANDSHAKE, Arrival)
             with self._came:
-                if not self._open or rank in self._links or not 0 <= rank < len(self._names):
-                    raise ConnectionError("too late, or here already")
-                self._links[rank], self._hello[rank] = link, hello
-                self._came.notify_all()
-        except Stranger:
-            self._strangers[f"{address} on {self._names[0]}"] = None
-            link.close()
-        except (OSError, KeyError, TypeError, ValueError):
-            link.close()
+                if self._open and hello.rank not in self._links and hello.rank < len(self._names):
+                    self._links[hello.rank], self._hello[hello.rank] = link, hello
+                    self._came.notify_all()
+                    return
+        except (OSError, Invalid):
+            pass
+        link.close()
+
+    def _note_stranger(self, address: str, where: int = 0) -> None:
+        if len(self._strangers) < _STRANGERS:
+            self._strangers[f"{address} on {self._names[where]}"] = None
 
     def _await_all(self) -> None:
         until, nodes = Deadline(self._settings["meet"]), range(len(self._names))
@@ -80,107 +89,97 @@ class Meeting:
             why = f"of more than {MOST_NODES} nodes a sample is, {len(every)} peers of each"
         sweep = self._sweep()
         for node in self._links:
-            self._ask(node, {"do": "done"})
+            self._ask(node, Leave())
         return Result(
             nodes=tuple((label, host) for label, host in self._settings["nodes"]),
             pairs=tuple(pairs),
             left_out=left,
             why_left_out=why if left else "",
-            backend=sweep.get("backend", ""),
-            reduced=tuple(
-                Reduced(size, seconds, bus_bandwidth(size, seconds, nodes)) for size, seconds in sweep.get("rows", ())
-            ),
-            no_sweep=sweep["why"],
+            backend=sweep.backend,
+            reduced=tuple(Reduced(size, seconds, bus_bandwidth(size, seconds, nodes)) for size, seconds in sweep.rows),
+            no_sweep=sweep.why,
             strangers=tuple(self._strangers),
+            invalid=tuple(sorted(self._invalid.items())),
         )
 
     def _round(self, pairs: list[Pair]) -> list[Measured]:
         """Pairs that measure at the same time."""
-        asked = []
+        asked, seconds = [], self._settings["seconds"]
         for a, b in pairs:
             if a in self._gone or b in self._gone:
                 continue
-            host = self._address(b)
-            order = {
-                "do": "pair",
-                "host": host,
-                "port": self._hello[b].get("port"),
-                "seconds": self._settings["seconds"],
-            }
-            if self._ask(a, order):
+            if self._ask(a, MeasurePair(b, self._address(b), self._hello[b].port, seconds)):
                 asked.append((a, b))
-        until, saw = Deadline(netpair.limit(self._settings["seconds"]) + HANDSHAKE), {}
-        for a, b in asked:
-            saw[a, b] = self._answer(a, until)
-        return [self._measured(a, b, saw.get((a, b), {})) for a, b in pairs]
+        until = Deadline(netpair.limit(seconds) + HANDSHAKE)
+        saw = {(a, b): self._answer(a, until, Figures, Unmeasured) for a, b in asked}
+        return [self._measured(a, b, saw.get((a, b))) for a, b in pairs]
 
-    def _measured(self, a: int, b: int, saw: Mapping[str, Any]) -> Measured:
-        try:
-            figures = [float(saw[name]) for name in ("latency_ms", "worst_ms", "there_gbps", "back_gbps")]
-            if not all(0 <= each < _LARGEST for each in figures):  # nor is it a NaN
-                raise ValueError
-        except (KeyError, TypeError, ValueError):
-            error = saw.get("error") or next((self._gone[node] for node in (b, a) if node in self._gone), "no answer")
-            return Measured(a, b, error=one_line(str(error), _TEXT))
-        return Measured(a, b, figures[0], figures[1], figures[2], figures[3])
+    def _measured(self, a: int, b: int, saw: Figures | Unmeasured | None) -> Measured:
+        if isinstance(saw, Figures):
+            return Measured(a, b, saw.latency_ms, saw.worst_ms, saw.there_gbps, saw.back_gbps)
+        why = saw.why if saw else next((self._gone[node] for node in (b, a) if node in self._gone), "no answer")
+        return Measured(a, b, error=one_line(why or "no answer", _TEXT))
 
     def _address(self, node: int) -> str:
         """Where others reach it: on the interface that was asked for, else where the roll call did."""
-        known = str(self._hello.get(node, {}).get("address") or "")
-        return known or self._settings["addresses"][node] or self._settings["nodes"][node][1]
+        host: str = self._hello[node].address if node in self._hello else ""
+        return host or self._settings["addresses"][node] or self._settings["nodes"][node][1]
 
-    def _sweep(self) -> dict[str, Any]:
+    def _sweep(self) -> SweepEnd:
         """The all-reduce of all nodes together, where all can."""
         if self._gone:
-            return {"why": f"{', '.join(self._names[node] for node in sorted(self._gone))} cannot take part"}
-        if without := [self._names[node] for node, hello in sorted(self._hello.items()) if not hello.get("torch")]:
+            names = ", ".join(self._names[node] for node in sorted(self._gone))
+            return SweepEnd("", (), f"{names} cannot take part", ())
+        if without := [self._names[node] for node, hello in sorted(self._hello.items()) if not hello.torch]:
             more = f" and {len(without) - 4} more" if len(without) > 4 else ""
-            return {"why": f"there is no torch on {', '.join(without[:4])}{more}"}
-        nodes, order = range(len(self._names)), {"do": "reduce", "nodes": len(self._names)}
-        self._ask(0, {**order, "host": "localhost", "port": 0})
-        port = self._answer(0, Deadline(netsweep.LIMIT)).get("port")
+            return SweepEnd("", (), f"there is no torch on {', '.join(without[:4])}{more}", ())
+        nodes = range(len(self._names))
+        self._ask(0, Reduce(len(nodes), "localhost", 0))
+        begun = self._answer(0, Deadline(netsweep.LIMIT), SweepPort)
+        port = begun.port if begun else 0
         if port:
-            host = str(self._hello[0].get("address") or self._settings["leader"])
+            host = self._hello[0].address or self._settings["leader"]
             for node in nodes[1:]:
-                self._ask(node, {**order, "host": host, "port": port})
+                self._ask(node, Reduce(len(nodes), host, port))
         until = Deadline(netsweep.LIMIT + HANDSHAKE)
-        ends = {node: self._answer(node, until) for node in (nodes if port else nodes[:1])}
-        failed = [f"{self._names[node]}: {why}" for node, end in ends.items() if (why := end.get("why", "no answer"))]
-        first = ends[0]
-        return {
-            "backend": first.get("backend", ""),
-            "rows": first.get("rows", ()),
-            "why": one_line((failed or [""])[0], _TEXT),
-        }
+        nothing = SweepEnd("", (), "no answer", ())
+        ends = [self._answer(node, until, SweepEnd) or nothing for node in (nodes if port else nodes[:1])]
+        failed = [f"{self._names[node]}: {end.why}" for node, end in enumerate(ends) if end.why]
+        return SweepEnd(ends[0].backend, ends[0].rows, one_line((failed or [""])[0], _TEXT), ())
 
     # -- talk
 
-    def _ask(self, node: int, order: dict[str, Any]) -> bool:
+    def _ask(self, node: int, order: MeasurePair | Reduce | Leave) -> bool:
         """Whether the order is on its way."""
         if node in self._gone:
             return False
         try:
-            send(self._links[node], order, HANDSHAKE)
+            self._links[node].send(order, HANDSHAKE)
         except OSError as error:
             self._gone[node] = f"{self._names[node]} is gone: {error}"
         return node not in self._gone
 
-    def _answer(self, node: int, until: Deadline) -> dict[str, Any]:
-        """What it says; {} where it says nothing in time, and nothing more is asked of it."""
+    def _answer(self, node: int, until: Deadline, *kinds: type) -> Any:
+        """What it says; None where it says nothing valid in time, and nothing more is asked of it."""
         if node in self._gone:
-            return {}
+            return None
         try:
-            said = receive(self._links[node], max(until.left, 0.1))
+            said = self._links[node].receive(max(until.left, 0.1), *kinds)
+        except Invalid as error:
+            self._invalid[node] = str(error)
+            self._gone[node] = f"{self._names[node]} sent an invalid message: {error}"
+            return None
         except OSError as error:
             self._gone[node] = f"{self._names[node]} does not answer: {error}"
-            return {}
-        strangers = said.get("strangers")
-        for stranger in strangers[: netpair.MOST_STRANGERS] if isinstance(strangers, list) else ():
-            self._strangers[f"{one_line(str(stranger), 60)} on {self._names[node]}"] = None
+            return None
+        for stranger in getattr(said, "strangers", ()):
+            self._note_stranger(stranger, node)
         return said
 
     def close(self) -> None:
-        for each in (self._socket, *self._links.values()):
+        with contextlib.suppress(OSError):
+            self._listener.close()
+        for each in self._links.values():
             with contextlib.suppress(OSError):
                 each.close()
 

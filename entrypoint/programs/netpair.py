@@ -6,65 +6,82 @@ The first of the two connects and measures, the other serves.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import threading
 import time
+from collections.abc import Sequence
 from statistics import median
 
+from entrypoint.job.messages import Invalid
 from entrypoint.programs.netlink import (
     HANDSHAKE,
     Deadline,
-    Stranger,
-    admit,
+    Listener,
+    PeerLink,
+    TurnedAway,
     connect,
     listen,
     read,
-    receive,
-    send,
-    serve,
 )
+from entrypoint.programs.netmessages import STRANGERS, Drain, Echo, Figures, Pour, Received
 
-_TRIP = 64  # bytes of a round trip
+_TRIP = 64  # bytes of a round trip, as many as PeerLink.answer gives
 _TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0
 _WARM = 3  # round trips that do not count: the first ones wait for routes and processors
 _CHUNK = bytes(256 << 10)
 _MARGIN = 2.0  # seconds after a stream's own, until what was sent has arrived or is given up
-MOST_STRANGERS, _MOST_AT_ONCE = 16, 128  # that are named; connections that are served at one time
+_AGAIN = 0.1  # seconds until a node is called again that ended the connection
+_never = threading.Event()
 
 
 def limit(seconds: float) -> float:
     """Seconds in which a pair has measured, or has failed."""
-    return 3 * 2 * HANDSHAKE + _TRIPS_SECONDS + HANDSHAKE + 2 * (seconds + 2 * _MARGIN)
+    return 3 * 3 * HANDSHAKE + _TRIPS_SECONDS + HANDSHAKE + 2 * (seconds + 2 * _MARGIN)
 
 
-def measure(host: str, port: int, token: bytes, seconds: float) -> dict[str, float]:
-    """The pair's figures, as a Measured has them. Raises OSError or Stranger, with words for people, where it fails."""
-    with connect(host, port, token) as link:
+def measure(host: str, port: int, token: bytes, seconds: float, strangers: Sequence[str] = ()) -> Figures:
+    """The pair's figures; `strangers` go with them.
+
+    Raises OSError or Stranger, with words for people, where it fails, Invalid where the other node answers nonsense.
+    """
+    with _reach(host, port, token) as link:
         trips = sorted(_trips(link))
-    with connect(host, port, token) as link:
-        send(link, {"do": "sink", "seconds": seconds}, HANDSHAKE)
-        _pour(link, seconds)
-        there = receive(link, seconds + 2 * _MARGIN)
-    with connect(host, port, token) as link:
-        send(link, {"do": "source", "seconds": seconds}, HANDSHAKE)
-        back = _drain(link, seconds)
-    return {
-        "latency_ms": median(trips) * 1e3,
-        "worst_ms": trips[-1] * 1e3,
-        "there_gbps": float(there["gbps"]),
-        "back_gbps": back,
-    }
+    with _reach(host, port, token) as link:
+        link.send(Drain(seconds), HANDSHAKE)
+        _pour(link.socket, seconds)
+        there = link.receive(seconds + 2 * _MARGIN, Received).gbps
+    with _reach(host, port, token) as link:
+        link.send(Pour(seconds), HANDSHAKE)
+        back = _drain(link.socket, seconds)
+    return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, tuple(strangers))
 
 
-def _trips(link: socket.socket) -> list[float]:
+def _reach(host: str, port: int, token: bytes) -> PeerLink:
+    """As `connect`, and again while the other side ends the connection, as it may where many call it."""
+    until = Deadline(HANDSHAKE)
+    while True:
+        try:
+            return connect(host, port, token)
+        except (TurnedAway, ConnectionError) as error:
+            if isinstance(error, ConnectionRefusedError) or not until.left:
+                raise
+            _never.wait(_AGAIN)
+
+
+def _trips(link: PeerLink) -> list[float]:
     """Seconds of each small round trip."""
-    send(link, {"do": "echo"}, HANDSHAKE)
+    link.send(Echo(), HANDSHAKE)
     until, enough = Deadline(_TRIPS_SECONDS + HANDSHAKE), Deadline(_TRIPS_SECONDS)
     took: list[float] = []
     while len(took) < _WARM + _TRIPS and (enough.left or len(took) < _WARM + _LEAST_TRIPS):
+        trip = os.urandom(_TRIP)
         begun = time.perf_counter()
-        link.sendall(bytes(_TRIP))
-        read(link, _TRIP, until)
+        link.socket.sendall(trip)
+        answer = read(link.socket, _TRIP, until)
         took.append(time.perf_counter() - begun)
+        if answer != link.expected(trip):
+            raise Invalid("a round trip that was changed on its way")
     return took[_WARM:]
 
 
@@ -100,37 +117,33 @@ class Server:
     """Serves the others of this job; `strangers` are those that could not prove themselves."""
 
     def __init__(self, token: bytes) -> None:
-        self._token, self._socket = token, listen(0)
+        self._socket = listen(0)
         self.port: int = self._socket.getsockname()[1]
         self.strangers: list[str] = []
-        serve(self._socket, _MOST_AT_ONCE, self._serve)
+        self._listener = Listener(self._socket, token, self._serve, self._note)
 
-    def _serve(self, link: socket.socket, address: str) -> None:
-        try:
-            with link:
-                admit(link, self._token)
-                self._do(link, receive(link, HANDSHAKE))
-        except Stranger:
-            if address not in self.strangers and len(self.strangers) < MOST_STRANGERS:
-                self.strangers.append(address)
-        except (OSError, KeyError, ValueError, TypeError):
-            pass  # who measured sees it, and says so
+    def _note(self, address: str) -> None:
+        if address not in self.strangers and len(self.strangers) < STRANGERS:
+            self.strangers.append(address)
 
-    def _do(self, link: socket.socket, order: dict[str, object]) -> None:
-        if order["do"] == "echo":
+    def _serve(self, link: PeerLink) -> None:
+        with link, contextlib.suppress(OSError, Invalid):  # who measured sees it, and says so
+            self._do(link, link.receive(HANDSHAKE, Echo, Drain, Pour))
+
+    def _do(self, link: PeerLink, order: Echo | Drain | Pour) -> None:
+        if isinstance(order, Echo):
             until = Deadline(_TRIPS_SECONDS + HANDSHAKE)
             while True:
-                link.sendall(read(link, _TRIP, until))
-        seconds = min(60.0, float(str(order["seconds"])))
-        if order["do"] == "source":
-            _pour(link, seconds)
+                link.socket.sendall(link.answer(read(link.socket, _TRIP, until)))
+        if isinstance(order, Pour):
+            _pour(link.socket, order.seconds)
         else:
-            send(link, {"gbps": _drain(link, seconds)}, HANDSHAKE)
+            link.send(Received(_drain(link.socket, order.seconds)), HANDSHAKE)
         until = Deadline(_MARGIN)  # to close with data unread would take from the other side what was just sent
         while True:
-            until.arm(link)
-            if not link.recv(len(_CHUNK)):
+            until.arm(link.socket)
+            if not link.socket.recv(len(_CHUNK)):
                 return
 
     def close(self) -> None:
-        self._socket.close()
+        self._listener.close()

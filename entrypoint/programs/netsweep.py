@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -52,30 +53,31 @@ class Sweep:
                 return int(line["port"])
         return 0
 
-    def end(self) -> dict[str, Any]:
-        """What it measured: `backend`, `rows` and `why`, which is "" after a good end."""
-        told: dict[str, Any] = {"backend": "", "rows": [], "why": ""}
+    def end(self) -> tuple[str, tuple[tuple[int, float], ...], str]:
+        """What it measured: the backend, sizes and their seconds, and why it ended early; "" after a good end."""
+        backend, rows, why = "", list[tuple[int, float]](), ""
         errors: list[str] = []
         reader = threading.Thread(target=lambda: errors.append(self._process.stderr.read()), daemon=True)  # type: ignore[union-attr]
         reader.start()
         while line := self._next():
             if "size" in line:
-                told["rows"].append([int(line["size"]), float(line["seconds"])])
-            told["backend"] = line.get("backend", told["backend"])
-            told["why"] = line.get("early", told["why"])
+                rows.append((int(line["size"]), float(line["seconds"])))
+            backend = line.get("backend", backend)
+            why = line.get("early", why)
         status = self._process.wait()
         self._alarm.cancel()
         reader.join(1.0)
         if status:
             last = [each.strip() for each in "".join(errors).splitlines() if each.strip()][-1:]
-            told["why"] = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
-        return told
+            why = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
+        return backend, tuple(rows), why
 
     def _next(self) -> dict[str, Any]:
         """Its next object; {} at its end. Other lines are libraries' own."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if line.startswith("{"):
-                told: dict[str, Any] = json.loads(line)
-                return told
+            with contextlib.suppress(ValueError):
+                told = json.loads(line)
+                if isinstance(told, dict) and told:
+                    return told
         return {}

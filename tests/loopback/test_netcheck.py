@@ -177,11 +177,69 @@ def test_a_stranger_is_turned_away_and_named(cluster: Make) -> None:
         said = b""
         while part := link.recv(4096):
             said += part
-    assert said.startswith(b"entrypoint netcheck 1\n")
+    assert said.startswith(b"entrypoint netcheck 2\n")
     assert len(said) < 100  # a challenge, and nothing after it
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert [each.split()[-1] for each in seen(job)["strangers"]] == ["worker-0"]
     assert "turned away, without the job's token: " in job.out(0)
+
+
+# Passes connections on, without the secret, and changes some words of what passes; a line for each change.
+RELAY = """
+import socket, sys, threading
+old, new = (word.encode() for word in sys.argv[4:6])
+def carry(source, sink):
+    try:
+        while data := source.recv(1 << 16):
+            if old in data:
+                print("changed", flush=True)
+            sink.sendall(data.replace(old, new))
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+with socket.create_server(("127.0.0.2", int(sys.argv[1]))) as listener:
+    print("listens", flush=True)
+    while True:
+        link, _ = listener.accept()
+        try:
+            there = socket.create_connection((sys.argv[2], int(sys.argv[3])))
+        except OSError:
+            link.close()
+            continue
+        for pair in ((link, there), (there, link)):
+            threading.Thread(target=carry, args=pair, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        ('"latency_ms": 0.', '"latency_ms": 9.', 75),
+        ('"kind": "Figures"', '"kind": "Echo"   ', 75),
+        ('"seconds": 0.1', '"seconds": 0.3', 75),
+        ("nothing that passes", "", 0),
+    ],
+    ids=["a figure", "a kind", "an order", "control"],
+)
+def test_a_relay_without_the_secret_changes_nothing(old: str, new: str, status: int, cluster: Make) -> None:
+    """It is between worker-1 and worker-0, and sees what worker-1 measured with worker-2."""
+    job, port, between = cluster(3), free_port(), free_port()
+    words = [sys.executable, "-c", RELAY, str(between), "127.0.0.2", str(port), old, new]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "listens\n"
+        through = {1: {"ENTRYPOINT_NETCHECK_PORT": str(between)}}
+        start(job, "netcheck", NETCHECK_PORT=str(port), more=through)
+        ends = job.ends(90)
+        relay.kill()
+        changed = relay.stdout.read().count("changed")
+    assert ends == dict.fromkeys(range(3), status), job.both()
+    if status:
+        assert changed
+        assert "worker-1" in job.err(0)
+        assert "not fit for this job" in job.err(0)
+    else:
+        assert not changed
 
 
 def test_sigterm_ends_it_on_every_node(cluster: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -9,8 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from entrypoint.job.messages import Invalid
 from entrypoint.programs import netlink, netpair
-from entrypoint.programs.netlink import Deadline, Stranger, admit, connect, receive, send
+from entrypoint.programs.netlink import Deadline, PeerLink, Stranger, admit, connect
+from entrypoint.programs.netmessages import Drain, Echo, MeasurePair, Pour, Received
 
 pytestmark = pytest.mark.see
 TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
@@ -48,9 +51,9 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
 
 def test_two_nodes_of_a_job_measure(server: netpair.Server) -> None:
     figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
-    assert 0 < figures["latency_ms"] <= figures["worst_ms"] < 1000
-    assert figures["there_gbps"] > 0.01
-    assert figures["back_gbps"] > 0.01
+    assert 0 < figures.latency_ms <= figures.worst_ms < 1000
+    assert figures.there_gbps > 0.01
+    assert figures.back_gbps > 0.01
     assert server.strangers == []
 
 
@@ -143,8 +146,7 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
     silent = threading.Event()
 
     def swallow(link: socket.socket) -> None:
-        admit(link, TOKEN)
-        receive(link, 5)
+        admit(link, TOKEN).receive(5, Echo, Drain, Pour)
         silent.wait(10)
 
     begun = time.monotonic()
@@ -154,17 +156,143 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
     silent.set()
 
 
-@pytest.mark.parametrize("said", [b"\xff\xff\xff\xff", b"\0\0\0\x02[]", b"\0\0\0\x03{x}"])
-def test_what_no_node_says_is_refused(said: bytes) -> None:
-    mine, theirs = socket.socketpair()
-    with mine, theirs:
-        theirs.sendall(said)
-        with pytest.raises(ConnectionError):
-            receive(mine, 5)
+@pytest.fixture
+def pair(server: netpair.Server) -> Iterator[tuple[PeerLink, PeerLink]]:
+    """The two ends of a link, both in this test."""
+    one, other = socket.socketpair()
+    yield PeerLink(one, b"a" * 32, b"b" * 32), PeerLink(other, b"b" * 32, b"a" * 32)
+    one.close()
+    other.close()
 
 
-def test_a_message_passes() -> None:
-    mine, theirs = socket.socketpair()
-    with mine, theirs:
-        send(theirs, {"do": "pair", "host": "é"}, 5)
-        assert receive(mine, 5) == {"do": "pair", "host": "é"}
+def test_a_message_passes(pair: tuple[PeerLink, PeerLink]) -> None:
+    for number in range(3):
+        order = MeasurePair(number, "é", 7, 0.5)
+        pair[0].send(order, 5)
+        pair[1].send(Received(float(number)), 5)
+        assert pair[1].receive(5, MeasurePair) == order
+        assert pair[0].receive(5, MeasurePair, Received) == Received(float(number))
+
+
+def test_every_byte_of_a_message_is_authenticated(pair: tuple[PeerLink, PeerLink]) -> None:
+    """The same message passes where nobody has touched it: the control."""
+    here, there = pair
+    here.send(Received(9.5), 5)
+    whole = there.socket.recv(4096)
+    for at in range(4, len(whole)):
+        here.socket.sendall(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(Invalid, match="a message that was changed on its way"):
+            there.receive(5, Received)
+    here.socket.sendall(whole)
+    assert there.receive(5, Received) == Received(9.5)
+
+
+def test_a_message_that_is_taken_from_elsewhere_is_none(pair: tuple[PeerLink, PeerLink]) -> None:
+    here, there = pair
+    here.send(Received(1), 5)
+    first = there.socket.recv(4096)
+    here.send(Received(2), 5)
+    second = there.socket.recv(4096)
+
+    def refused(by: PeerLink, sent: bytes) -> None:
+        other = there if by is here else here
+        other.socket.sendall(sent)
+        with pytest.raises(Invalid, match="changed on its way"):
+            by.receive(5, Received)
+
+    refused(here, first)  # back to who sent it
+    refused(there, second)  # before the other one
+    here.socket.sendall(first)
+    assert there.receive(5, Received) == Received(1)
+    refused(there, first)  # again
+    here.socket.sendall(second)
+    assert there.receive(5, Received) == Received(2)
+
+
+def test_two_links_of_the_same_nodes_have_other_keys(server: netpair.Server) -> None:
+    with connect("127.0.0.1", server.port, TOKEN) as one, connect("127.0.0.1", server.port, TOKEN) as other:
+        assert one.expected(bytes(64)) != other.expected(bytes(64))
+        assert one.expected(bytes(64)) != one.answer(bytes(64))  # nor have the two directions
+
+
+DEEP = "[" * 30000
+NONSENSE = {
+    "a number beyond all": '{"kind": "Received", "gbps": 1e400}',
+    "a number of many digits": f'{{"kind": "Received", "gbps": {"9" * 5000}}}',
+    "a number of less digits": f'{{"kind": "Received", "gbps": {"9" * 400}}}',
+    "no number": '{"kind": "Received", "gbps": NaN}',
+    "below all": '{"kind": "Received", "gbps": -1}',
+    "a truth": '{"kind": "Received", "gbps": true}',
+    "deep": f'{{"kind": "Received", "gbps": {DEEP}{"]" * 30000}}}',
+    "deep and broken": DEEP,
+    "another kind": '{"kind": "Echo"}',
+    "a kind that is none": '{"kind": [1]}',
+    "nothing": "",
+    "a list": "[]",
+    "no text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("text", NONSENSE.values(), ids=list(NONSENSE))
+def test_what_no_node_says_is_invalid(
+    text: str, pair: tuple[PeerLink, PeerLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(netlink, "pack", lambda message: text.encode("utf-8", "surrogateescape"))
+    pair[0].send(None, 5)
+    with pytest.raises(Invalid):
+        pair[1].receive(5, Received)
+
+
+def test_a_message_of_any_length_is_not_waited_for(pair: tuple[PeerLink, PeerLink]) -> None:
+    pair[0].socket.sendall(b"\xff\xff\xff\xff")
+    with pytest.raises(Invalid, match="too long"):
+        pair[1].receive(5, Received)
+
+
+def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> None:
+    """A relay that sends a trip back at once would make the network look better than it is."""
+
+    def echo(link: socket.socket) -> None:
+        there = admit(link, TOKEN)
+        there.receive(5, Echo)
+        with contextlib.suppress(OSError):
+            while True:
+                link.sendall(netlink.read(link, 64, Deadline(5)))
+
+    with pytest.raises(Invalid, match="a round trip that was changed on its way"):
+        netpair.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
+
+
+def test_idle_connections_of_one_address_keep_nobody_out(server: netpair.Server) -> None:
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
+    try:
+        figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
+        assert figures.there_gbps > 0.01
+        assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
+        assert len(server._listener._waiting) <= netlink._MOST_OF_ONE
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_too_few_file_handles_do_not_end_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on once there are some again."""
+
+    class Short(socket.socket):
+        refused = 3
+
+        def accept(self) -> tuple[socket.socket, object]:
+            if Short.refused:
+                Short.refused -= 1
+                raise OSError(24, "Too many open files")
+            return super().accept()
+
+    def listen(port: int) -> socket.socket:
+        plain = netlink.listen(port)
+        return Short(plain.family, plain.type, plain.proto, plain.detach())
+
+    monkeypatch.setattr(netpair, "listen", listen)
+    server = netpair.Server(TOKEN)
+    assert netpair.measure("127.0.0.1", server.port, TOKEN, 0.1).there_gbps > 0.01
+    assert Short.refused == 0
+    server.close()
