@@ -11,18 +11,18 @@ from entrypoint.launchers._nested import is_mpi, launcher_of, only_starts_others
 STATUS = 78
 
 
-def launcher_below(top: int) -> str:
-    """The name of a launcher that runs below this process as the rank's own work; "" where none does.
+def launcher_below(program: int) -> str:
+    """The name of a launcher that this process of the rank is, or that runs below it; "" where there is none.
 
     What starts training counts wherever it is. What starts any program over MPI counts where only shells and wrappers
     have led to it: a program may well start a simulator by mpirun.
     """
-    for pid in descendants(top):
+    for pid in (program, *descendants(program)):
         words = command_line(pid)
         ours, name = launcher_of(words)
         if not ours or ours == "ray" or not starts_own_job(words) or _joined_by_variables(pid):
             continue
-        if not is_mpi(name) or _by_shells(pid, top):
+        if not is_mpi(name) or _by_shells(pid, program):
             return name
     return ""
 
@@ -48,12 +48,13 @@ def _joined_by_variables(pid: int) -> bool:
     )
 
 
-def _by_shells(pid: int, top: int) -> bool:
-    """Whether shells and wrappers alone are between this process and the one at the top."""
-    while (pid := state(pid)[1]) not in (0, top):
+def _by_shells(pid: int, program: int) -> bool:
+    """Whether shells and wrappers alone are between this process and the rank's own, or are that one."""
+    while pid not in (0, program):
+        pid = state(pid)[1]
         if not only_starts_others(command_line(pid)):
             return False
-    return pid == top
+    return pid == program
 
 
 def message(name: str, rank: str) -> str:

@@ -52,7 +52,9 @@ class Meeting:
         try:
             hello: Arrival = link.receive(HANDSHAKE, Arrival)
             with self._came:
-                if self._open and hello.rank not in self._links and hello.rank < len(self._names):
+                if hello.rank in self._links:  # one of them speaks for another
+                    self._invalid[hello.rank] = "two came under its number"
+                elif self._open and hello.rank < len(self._names):
                     self._links[hello.rank], self._hello[hello.rank] = link, hello
                     self._came.notify_all()
                     return

@@ -324,7 +324,7 @@ class Supervised:
         """Kill the program where a launcher runs below it."""
         from entrypoint.programs.nested import launcher_below
 
-        if found := launcher_below(os.getpid()):
+        if found := launcher_below(self._child):
             self.nested = found
             kill(descendants(os.getpid()), _KILL)
 

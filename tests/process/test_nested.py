@@ -48,6 +48,7 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
         (f"{sys.executable} -m torch.distributed.run train.py {LONG}", "run.py"),
         (f"accelerate launch train.py {LONG} | cat", "accelerate"),
         (f"env X=1 setsid -w mpirun {LONG}", "mpirun"),
+        (f"exec mpirun {LONG}", "mpirun"),
         (f'{sys.executable} -c \'import subprocess; subprocess.run(["torchrun", "{LONG}"])\'', "torchrun"),
     ],
 )
@@ -67,6 +68,7 @@ def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path
         ("1", f"torchrun --nnodes 2 --node-rank 1 train.py {SHORT}"),
         ("1", f"PET_NNODES=2 torchrun train.py {SHORT}"),
         ("1", f'{sys.executable} -c \'import subprocess; subprocess.run(["mpirun", "{SHORT}"])\''),
+        ("1", f"{sys.executable} -c 'import os; os.system(\"mpirun {SHORT} & sleep 0.1\")'; sleep {SHORT}"),
         ("1", f"{sys.executable} train.py {SHORT} || sleep {SHORT}"),
     ],
 )

@@ -109,15 +109,30 @@ def test_who_never_comes_is_not_waited_for(meeting: Callable[..., Run]) -> None:
     assert result.no_sweep == "worker-1 cannot take part"
 
 
-def test_who_comes_twice_or_from_nowhere_changes_nothing(meeting: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("rank", [2, -1, 1 << 40, "x", None])
+def test_who_comes_from_nowhere_changes_nothing(rank: object, meeting: Callable[..., Run]) -> None:
     run = meeting(2)
     first = run.come(0)
-    for rank in (0, 2, -1, "x", None):
-        with pytest.raises(ConnectionError):
-            run.come(rank).receive(5, MeasurePair)
+    with pytest.raises(ConnectionError):
+        run.come(rank).receive(5, MeasurePair)
     run.come(1)
     run.answer(first, SAID)
-    assert run.result().pairs == (Measured(0, 1, 0.1, 0.2, 9.0, 8.0),)
+    result = run.result()
+    assert result.pairs == (Measured(0, 1, 0.1, 0.2, 9.0, 8.0),)
+    assert result.invalid == ()
+
+
+def test_who_comes_under_another_node_s_number_ends_the_check_by_name(meeting: Callable[..., Run]) -> None:
+    """Whoever was first, the figures of that number are worth nothing."""
+    run = meeting(2)
+    first = run.come(0)
+    with pytest.raises(ConnectionError):
+        run.come(0).receive(5, MeasurePair)
+    run.come(1)
+    run.answer(first, SAID)
+    result = run.result()
+    assert result.invalid == ((0, "two came under its number"),)
+    assert [finding.fails for finding in findings(result, Limits())] == [True]
 
 
 MANY = b"9" * 5000
