@@ -19,7 +19,6 @@ _TRAINING = {
     "accelerate": "accelerate",
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
-    "ds": "deepspeed",
     "horovodrun": "mpirun",
     "msrun": "msrun",
 }
@@ -63,6 +62,8 @@ _WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "dumb-init": (("-r", "--rewrite"), 0),
     "exec": (("-a",), 0),  # this and the next one are the shell's own
     "command": ((), 0),
+    **dict.fromkeys(("conda run", "mamba run", "micromamba run"), (("-n", "--name", "-p", "--prefix", "--cwd"), 0)),
+    **dict.fromkeys(("uv run", "poetry run", "pipenv run", "pixi run"), (("-p", "--python", "--with", "-e"), 0)),
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _ASK = ("-h", "--help", "-V", "--version")
@@ -82,20 +83,27 @@ def launcher_of(words: Sequence[str]) -> tuple[str, str]:
 
     Console scripts show as `python /usr/bin/torchrun ...` once they run, modules by their file or their name.
     """
+    return _parsed(words)[:2]
+
+
+def _parsed(words: Sequence[str]) -> tuple[str, str, int]:
+    """As `launcher_of`, and how many words come before its arguments."""
     name = _name(words[0]) if words else ""
     if not is_python(name):
-        return _LAUNCHERS.get(name, ""), name
+        return _LAUNCHERS.get(name, ""), name, 1
     at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+    while at < len(words) and words[at].startswith("-"):
+        letters, is_module, module = words[at].partition("m")
+        if is_module and not letters.strip("-uBEIOPsSqvxbdi") and not letters.startswith("--"):
+            at += 1 if module else 2
+            module = module or "".join(words[at - 1 : at])
+            return _of_module(f".{module}."), f"{name} -m {module}", at
         at += 2 if words[at] in _PYTHON_VALUED else 1
-    if words[at : at + 1] == ["-m"] or words[at : at + 1] == ("-m",):
-        module = "".join(words[at + 1 : at + 2])
-        return _of_module(f".{module}."), f"{name} -m {module}"
     path = "".join(words[at : at + 1])
     script = _name(path)
     if path.endswith(".py"):
-        return _of_module(f".{path[:-3].replace('/', '.')}."), script
-    return _LAUNCHERS.get(script, "") if "/" in path else "", script
+        return _of_module(f".{path[:-3].replace('/', '.')}."), script, at + 1
+    return _LAUNCHERS.get(script, "") if "/" in path else "", script, at + 1
 
 
 def _of_module(dotted: str) -> str:
@@ -123,11 +131,13 @@ def unwrapped(words: Sequence[str]) -> Sequence[str]:
         if is_assignment(words[0]):
             words = words[1:]
             continue
-        wrapper = _WRAPPERS.get(_name(words[0]))
-        if wrapper is None:
+        at, name = 1, _name(words[0])
+        two = f"{name} {''.join(words[1:2])}"
+        if two in _WRAPPERS:  # conda run
+            at, name = 2, two
+        if name not in _WRAPPERS:
             break
-        valued, before = wrapper
-        at = 1
+        valued, before = _WRAPPERS[name]
         while at < len(words) and words[at].startswith("-") and words[at] != "--":
             at += 2 if words[at] in valued else 1
         at += words[at : at + 1] in (["--"], ("--",))
@@ -153,11 +163,11 @@ def is_mpi(name: str) -> bool:
 def starts_own_job(words: Sequence[str]) -> bool:
     """Whether this launcher starts a job of its own, rather than answer a question, or join what others start.
 
-    One process of an MPI's is no job: a tool may need it.
+    One process of an MPI's is no job: a tool may need it. Nor is a part of Ray's cluster.
     """
-    name = launcher_of(words)[1]
-    own = [word for word in words[1:] if word != name]
-    if not own or own[0] in _ASK or own[-1] in _ASK or (name == "accelerate" and "launch" not in own):
+    ours, name, at = _parsed(words)
+    own = words[at:]
+    if ours == "ray" or not own or own[0] in _ASK or own[-1] in _ASK or (name == "accelerate" and "launch" not in own):
         return False
     program = next((at for at, word in enumerate(own) if word.endswith(".py")), len(own))
     own = own[:program]

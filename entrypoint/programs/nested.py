@@ -20,7 +20,7 @@ def launcher_below(program: int) -> str:
     for pid in (program, *descendants(program)):
         words = command_line(pid)
         ours, name = launcher_of(words)
-        if not ours or ours == "ray" or not starts_own_job(words) or _joined_by_variables(pid):
+        if not ours or not starts_own_job(words) or _joined_by_variables(pid):
             continue
         if not is_mpi(name) or _by_shells(pid, program):
             return name
