@@ -8,8 +8,6 @@ from __future__ import annotations
 from entrypoint.host.proc import descendants, state
 from entrypoint.launchers._nested import is_mpi, launcher_of, only_starts_others, starts_own_job
 
-STATUS = 78
-
 
 def launcher_below(program: int) -> str:
     """The name of a launcher that this process of the rank is, or that runs below it; "" where there is none.

@@ -83,6 +83,12 @@ class Stream:
         if data and self._last_output >= 0 and time.monotonic() - Stream.spoke > 1:
             Stream.spoke = time.monotonic()
             _note(self._last_output, b"%020.3f\n" % time.monotonic(), 0)
+        self._add(data)
+        self.write()
+        return len(data)
+
+    def _add(self, data: bytes) -> None:
+        """Have it kept and written as the program's output."""
         self._tail += data[-_TAIL:]
         del self._tail[:-_TAIL]
         if self._log is not None:
@@ -95,8 +101,11 @@ class Stream:
             self.waiting += [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
         elif data:
             self.waiting.append(data)
-        self.write()
-        return len(data)
+
+    def say(self, line: bytes) -> None:
+        """Add a whole line of the supervisor's own to what the program printed."""
+        ended = bytes(self._tail[-1:]) in (b"", b"\n")
+        self._add(line if ended else b"\n" + line)
 
     def _wait_for_room(self, pieces: list[bytes]) -> None:
         """Have them written, each in one call if possible."""

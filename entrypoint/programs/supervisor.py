@@ -54,7 +54,7 @@ _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have le
 _STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
 _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _TERM, _KILL = 15, 9
-_OS_ERROR, _CANT_CREATE, _RETRY = 71, 73, 75  # as in entrypoint/errors.py
+_OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
 _ENXIO, _EAGAIN = 6, 11  # no reader at a pipe; limit on processes reached
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, pipe, mask)
-        status = _ended(supervised, options.get("--nested", ""), tail)
+        status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
         status = _RETRY if error.errno == _EAGAIN else status
@@ -146,19 +146,6 @@ def main(argv: list[str]) -> int:
         _keep_open(os.environ.get("PMI_FD", ""))
         return 0
     return status
-
-
-def _ended(supervised: Supervised, nested: str, tail: bytearray) -> int:
-    """The program's status once it has ended; that of a nested launcher, for which it was killed, with a message."""
-    status = supervised.end(nested)
-    if not supervised.nested:
-        return status
-    from entrypoint.programs.nested import STATUS, message
-
-    text = message(supervised.nested, nested).encode("utf-8", "surrogateescape")
-    tail += text
-    write_all(2, text)
-    return STATUS
 
 
 def _load(file: str, each: str) -> None:
@@ -260,7 +247,7 @@ class Supervised:
         self._alone = False  # whether no process is left below this one
         self._let_go = False
         self.told = False  # whether SIGTERM has come
-        self.nested = ""  # the launcher for which the program was killed
+        self._nested = False  # whether the program was killed since a launcher ran below it
 
     def _step(self, limit: float | None = None) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
@@ -305,7 +292,7 @@ class Supervised:
     def end(self, nested: str = "") -> int:
         """The program's status, once it has ended and all of its output is read.
 
-        `nested` is the rank's number where no launcher may start below it: "" and 0 may.
+        `nested` is the rank's number: below all but "" and 0 no launcher may start.
         """
         self._reap()  # it may have ended before we watched for its signal
         begun = time.monotonic()
@@ -313,20 +300,23 @@ class Supervised:
         while self._status is None:
             self._step(look)
             if look is not None and time.monotonic() >= look:
-                self._end_nested()
+                self._end_nested(nested)
                 look = begun + 2 * (look - begun)
         for stream in self._streams:
             stream.take_rest()
         self._tell_output()
-        return self._status
+        return _NESTED if self._nested else self._status
 
-    def _end_nested(self) -> None:
-        """Kill the program where a launcher runs below it."""
-        from entrypoint.programs.nested import launcher_below
+    def _end_nested(self, rank: str) -> None:
+        """Kill the program where a launcher runs below it, and say so."""
+        from entrypoint.programs.nested import launcher_below, message
 
-        if found := launcher_below(self._child):
-            self.nested = found
+        if (found := launcher_below(self._child)) and not self._nested:
+            self._nested = True
             kill(descendants(os.getpid()), _KILL)
+            for stream in self._streams:
+                stream.take_rest()
+            self._streams[-1].say(os.fsencode(message(found, rank)))
 
     def _tell_output(self) -> None:
         if Stream.took and not self._printed:

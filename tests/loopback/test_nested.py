@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -25,6 +26,18 @@ def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, clust
     assert job.ends(60) == {0: 78, 1: 78}, job.both()
     assert "EP118 `mpirun` started inside rank 1 of a job of several" in job.both()
     assert job.survivors() == []
+
+
+def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Callable[..., Cluster]) -> None:
+    job = cluster(2, slots=1)
+    (job.folder / "train.sh").write_text("printf 'no end of line'\n" + INNER)
+    for node in (1, 0):
+        words = (*OURS, "--launcher", "jax", "--", "bash", str(job.folder / "train.sh"))
+        job.start(node, argv=words, env={"ENTRYPOINT_LOGS_FORMAT": "json"})
+    assert job.ends(60) == {0: 78, 1: 78}, job.both()
+    said = [json.loads(line) for line in (job.out(1) + job.err(1)).splitlines()]
+    (line,) = [each for each in said if each["text"].startswith("EP118 `mpirun` started inside rank 1")]
+    assert (line["rank"], line["stream"]) == (1, "stderr")
 
 
 def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Callable[..., Cluster]) -> None:
