@@ -10,7 +10,6 @@ import pytest
 
 from tests.cluster import Cluster, free_port
 
-pytestmark = pytest.mark.see
 OURS = (sys.executable, "-m", "entrypoint", "run")
 # As root, Open MPI starts only where it is allowed to; a rank has the variables of the mpirun that started it.
 INNER = "cd /tmp\nmpirun --allow-run-as-root --oversubscribe -np 2 -host localhost:2 sh -c 'echo training; sleep 3'\n"
