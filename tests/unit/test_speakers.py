@@ -25,7 +25,7 @@ SAMPLES = {
     type(each): each
     for each in (
         messages.Facts(1, "", __version__, 0.0, 1, None, None, ()),
-        messages.Busy(),
+        messages.Busy(messages.TAKEN),
         messages.Refuse("a", "b", "c"),
         messages.Pong(0.0, 0),
         messages.Shown(),
