@@ -167,7 +167,9 @@ def starts_own_job(words: Sequence[str]) -> bool:
     """
     ours, name, at = _parsed(words)
     own = words[at:]
-    if ours == "ray" or not own or own[0] in _ASK or own[-1] in _ASK or (name == "accelerate" and "launch" not in own):
+    if ours == "ray" or not own or own[0] in _ASK or own[-1] in _ASK:
+        return False
+    if name == "accelerate" and "launch" not in own:
         return False
     program = next((at for at, word in enumerate(own) if word.endswith(".py")), len(own))
     own = own[:program]

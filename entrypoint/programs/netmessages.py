@@ -5,7 +5,8 @@ worker-0 -> node   node -> worker-0       node -> node
 MeasurePair        Figures, Unmeasured                      measure with another node
 Reduce             SweepPort, SweepEnd                      take part in the all-reduce
 Leave                                                       nothing more is asked
-                                          Echo, Drain, Pour  what the connection is for
+                                          Echo, Drain,      what the connection is for
+                                          Pour
                                           Received          what arrived of a stream
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from entrypoint.job.messages import Invalid, _as, _check, _list, _number, _row, _text, _whole
+from entrypoint.job.messages import Invalid, _as, _list, _number, _row, _text, _truth, _whole
 from entrypoint.values import dataclass, fields
 
 MOST = 1 << 16  # bytes of a message
@@ -29,7 +30,6 @@ _port = _whole(0, 65535)
 _seconds = _number(0, 60)
 _figure = _number(0, _EVER)
 _strangers = _list(_text(60), STRANGERS)
-_truth = _check("neither true nor false", lambda it: isinstance(it, bool))
 
 
 @dataclass(frozen=True)
