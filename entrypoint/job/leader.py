@@ -300,13 +300,14 @@ class Leader:
 
     def _wrong(self, node: int, message: Any) -> str:
         """Why this is not for that worker to say; "" if it is."""
-        launch = self._draft.launch
-        host, rank = self._host(node), getattr(message, "rank", None)
+        if not messages.WORKER_SAYS[type(message)]:
+            return ""
+        launch, host, rank = self._draft.launch, self._host(node), getattr(message, "rank", 0)
         holds = {
             messages.CALL: False,  # the answer to it comes as Answered or Disagreed
             messages.STARTED: self._begun,
             messages.RANKS: launch.reports == "ranks",
-            messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank or 0, host),
+            messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
             messages.OWN_PROGRAM: launch.completion != "leader",
             messages.ELASTIC: launch.least is not None,
             messages.CHECK: self._draft.check is not None,

@@ -365,15 +365,6 @@ class Release:
     again: bool = _as(_truth)
 
 
-# fmt: off
-FROM_WORKER = (
-    Facts, Busy, Refuse, Pong, Shown, RankStart, RankEnd, Ended, Met, DaemonStarted, Daemon, Limit, Failed, Hurry,
-    Signal, Stopped, Observed, Phases, Leaving,
-)
-FROM_LEADER = (Hello, Start, StartDaemon, Ping, Stacks, Signal, Look, Stop, LetGo, Release)
-# fmt: on
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Who may say what: a node is believed about itself, its own ranks and its own programs, and about nothing else
 
@@ -388,8 +379,8 @@ ELASTIC = "in a job that is not elastic"
 CHECK = "in a job that is no check"
 SUCCESS = "of a success before the start"
 
-# Each message, by whom it is sent, and what must hold for it. Any node may stop the job, or have its ranks get a user
-# signal: it may be the only one that was told to.
+# Every message that a worker may send, and every one that the leader may, with what must hold for it. Any node may
+# stop the job, or have its ranks get a user signal: it may be the only one that was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((Facts, Busy, Refuse), (CALL,)),
     **dict.fromkeys((Pong, Shown, Stopped, Phases, Leaving, Failed, Hurry, Signal), ()),
@@ -408,6 +399,7 @@ LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Look: (CALLED, CHECK),
     Release: (CALLED, SUCCESS),
 }
+FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)
 
 
 def wrong(message: Any, says: Mapping[type, tuple[str, ...]], holds: Mapping[str, bool]) -> str:

@@ -51,7 +51,8 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
     if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge") or not boot or said.again:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
-    own = {schedule.other_version, *(rank for rank, number in world.signals.items() if number)}  # reasons
+    turned_away = schedule.not_ready if schedule.least else None  # it came late
+    own = {schedule.other_version, turned_away, *(rank for rank, number in world.signals.items() if number)}  # reasons
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
             seen = _final(world, rank)

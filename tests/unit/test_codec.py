@@ -229,7 +229,9 @@ def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[A
     """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new modules."""
     block = section("Add a message").split("```python\n")[1].split("```")[0]
     text = Path(messages.__file__).read_text()
-    text = text.replace("# fmt: off\nFROM_WORKER = (", f"{block}\n\nFROM_WORKER = ({'Heat, ' * in_table}")
+    text = text.replace("# Every message that a worker", f"{block}\n\n# Every message that a worker")
+    table = "WORKER_SAYS: Mapping[type, tuple[str, ...]] = {\n"
+    text = text.replace(table, table + "    Heat: (STARTED,),\n" * in_table)
     made = []
     for module, source in ((messages, text), (codec, Path(codec.__file__).read_text())):
         made.append(types.ModuleType(module.__name__))
