@@ -31,6 +31,7 @@ def _elastic(*faults: Fault, **how: Any) -> Schedule:
     return _job(3, *faults, launcher="torchrun", least=2, **how)
 
 
+_LIES = "node-1 is lost: it says what no node of this job does: "
 NAMED = {
     "5: a worker's own failure after the roll call": Named(
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="node-1: sshd ended"
@@ -85,6 +86,27 @@ NAMED = {
     "elastic: the leader is killed": Named(_elastic(Fault(5, "kill", 0)), (None, 75, 75), by=20),
     "elastic: a program fails": Named(_elastic(Fault(5, "fail", 1, status=7)), (7, 7, 7), by=20),
     "elastic: SIGTERM to one node": Named(_elastic(Fault(5, "stop", 2)), (143, 143, 143), by=20),
+    "elastic: a node comes while the others end, and waits for them": Named(
+        _elastic(starts=(0.0, 0.0, 20.2), waits=True), (0, 0, 0), by=23, reason="exited with 0 on all 2 nodes"
+    ),
+    "elastic: a node comes while the others end, and fails": Named(
+        _elastic(starts=(0.0, 0.0, 20.2)), (0, 0, 0), by=23, reason="exited with 0 on all 2 nodes"
+    ),
+    "25.2: a worker reports all ranks": Named(
+        _job(3, Fault(5, "forge", 1, status=0)), (75, 75, 75), by=20, reason=_LIES
+    ),
+    "25.2: a worker reports the ends of all ranks": Named(
+        _job(3, Fault(5, "forge", 1, status=1)), (75, 75, 75), by=20, reason=_LIES
+    ),
+    "25.2: a worker reports mpirun's end": Named(
+        _job(3, Fault(5, "forge", 1, status=2)), (75, 75, 75), by=20, reason=_LIES
+    ),
+    "25.2: a worker reports ranks under torchrun": Named(
+        _job(3, Fault(5, "forge", 1, status=0), launcher="torchrun"), (75, 75, 75), by=20, reason=_LIES
+    ),
+    "25.2: a worker reports mpirun's end while the roll call waits": Named(
+        _job(3, Fault(5, "forge", 1, status=2), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
+    ),
     "check: all look at themselves": Named(_job(3, look=2.0), (0, 0, 0), by=6, reason="nothing is wrong"),
     "check: a node hangs": Named(_job(3, look=2.0, hangs=1), (78, 78, 78), by=20, reason="1 error"),
     "check: a node is killed while it looks": Named(
