@@ -100,11 +100,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         look = random.choice((0.1, 3.0, LIMIT))
         schedule = replace(schedule, restarts=0, status=0, mpirun="", look=look, hangs=hangs)
     elif size in (3, 4, 5) and schedule.launcher == "torchrun" and random.random() < 0.5:
-        # Its programs end as soon as JOIN after the start of the least; a node comes at any time until then.
-        ends = max(starts[: size - 1]) + 1.0 + JOIN + duration
-        late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
-        waits, starts = random.random() < 0.5, (*(start % 30 for start in starts[: size - 1]), late)
-        schedule = replace(schedule, least=size - 1, restarts=0, starts=starts, waits=waits)
+        schedule = _elastic(random, schedule)
     schedule = replace(schedule, swept=random.random() < 0.5)
     if random.random() < 0.05 and not schedule.least:
         return _stopped_between(random, schedule, begun)
@@ -121,6 +117,15 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
         schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
         not_ready=None, unwritable=None, duration=20.0, faults=(loss, *stops),
     )  # fmt: skip
+
+
+def _elastic(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, of which one node is not needed, and comes at any time until the programs end, often just then."""
+    starts = [start % 30 for start in schedule.starts[:-1]]
+    ends = max(starts) + 1.0 + JOIN + schedule.duration
+    late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
+    waits, least = random.random() < 0.5, schedule.nodes - 1
+    return replace(schedule, least=least, restarts=0, starts=(*starts, late), waits=waits)
 
 
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
