@@ -15,7 +15,8 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
-REJOIN, _REJOIN_EACH = 5.0, 0.01  # seconds, and those for each node; see `rejoin`
+# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the boot; see `rejoin`.
+REJOIN, _REJOIN_EACH = 12.0, 0.01
 SURE = 10.0  # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 
 

@@ -125,7 +125,7 @@ NAMED = {
     "issue 25, 5: SIGTERM to the leader between two attempts": Named(
         _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), restarts=1),
         (143, 143, None),
-        by=16,
+        by=23,
         attempts=2,
         reason="the job was ended by SIGTERM",
     ),
@@ -151,7 +151,7 @@ NAMED = {
         attempts=2,
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(
-        _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (None, 143), by=14, attempts=1
+        _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (None, 143), by=21, attempts=1
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is replaced": Named(
         _job(3, Fault(5, "kill", 0, seconds=1.0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (143, 143, 143), by=12
