@@ -320,6 +320,19 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     assert says in job.err(other), job.both()
 
 
+@pytest.mark.parametrize("alone", [0, pytest.param(1, marks=SLOW)])
+def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
+    cluster: Make, alone: int, torch_python: str
+) -> None:
+    job = cluster(2, slots=1)
+    env = {"PYTHON": torch_python, "ENTRYPOINT_TORCH_PORT": str(free_port()), **NONE, "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
+    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "sh", "-c", "echo ran")
+    job.start(alone, argv=argv, env=env)
+    assert job.ends(60) == {alone: 69}, job.both()
+    assert "EP633 no word of the other nodes | " in job.err(alone), job.both()
+    assert job.out(alone) == ""
+
+
 def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) -> None:
     job = cluster(2, slots=1)
     start(job, "torchrun", "sh", "-c", "touch up-$NODE; exec sleep 300", python=torch_python, **NONE)

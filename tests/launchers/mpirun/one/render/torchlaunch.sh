@@ -215,6 +215,8 @@ scratch, node_rank, exit_barrier, together, program = sys.argv[1:6]
 del sys.argv[:6]
 agents = []  # torch'"'"'s own, whose store the other nodes share
 FAILED, ENDED = "entrypoint/failed", "entrypoint/ended"  # keys of the store: who failed first, how many ended well
+# What torch raises where other nodes, or their store, do not answer.
+UNHEARD = ("RendezvousTimeoutError", "RendezvousConnectionError", "DistStoreError", "DistNetworkError")
 
 
 class Elsewhere(Exception):
@@ -298,13 +300,20 @@ def watch_agents():
         Agent._monitor_workers = monitoring
 
 
+def unheard(error):
+    """Return what it means that the others, or their store, do not answer: they never came, or have gone."""
+    seen = (str(error) or type(error).__name__).splitlines()[0][:200]
+    if agents:
+        return Elsewhere(75, f"EP632 the other nodes cannot be asked how they are | {seen} | see worker-0'"'"'s log")
+    return Elsewhere(69, f"EP633 no word of the other nodes | {seen} | see that all run; timeouts.peers is the wait")
+
+
 def look_elsewhere(agent):
     """Raise Elsewhere where another node has failed, or has taken the store of all with it."""
     try:
         failed = agent._store.compare_set(FAILED, "", "").decode()
     except RuntimeError as error:
-        what = "EP632 the other nodes cannot be asked how they are"
-        raise Elsewhere(75, f"{what} | {str(error).splitlines()[0][:200]} | see worker-0'"'"'s log") from None
+        raise unheard(error) from None
     if failed:
         node, status = map(int, failed.split())
         raise Elsewhere(status, f"EP631 worker-{node} has failed | its launcher ended with {status} | see its log")
@@ -365,11 +374,13 @@ except Exception as error:
         traceback.print_exc()
         code = error.get_first_failure()[1].exitcode
         code = code if code > 0 else 128 - code
-    elif isinstance(error, Elsewhere):
+    elif not isinstance(error, Elsewhere):
+        traceback.print_exc()
+    if together and type(error).__name__ in UNHEARD:
+        error = unheard(error)
+    if isinstance(error, Elsewhere):
         code = error.status
         print(f"torch'"'"'s launcher: {error}", file=sys.stderr)
-    else:
-        traceback.print_exc()
     if together:
         tell(code)
         part()
