@@ -20,22 +20,20 @@ _NAME = (
     r"secret|passw|passphrase|_pwd|token(?!iz)|credential|(?:api|access|private|account|auth)[_-]?key"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
 )
-# Some of them are known to hold no secret but a place or a number.
+# Some of them are known to hold no secret but a place or a number. The repetitions are limited:
+# otherwise the time for a long name would grow with the square of its length.
 _HARMLESS = (
-    r"[\w.-]*[_-](?:file|path|dir|region|profile|output)|google_application_credentials"
-    r"|(?:[\w.-]*[._-])?(?:max|min|num|total)_(?:\w+_)?tokens|tokens_per_\w+"
-    r"|(?:[\w.-]*\.)?aws_(?:ca_bundle|pager|role_arn|role_session_name|endpoint_url\w*|batch_\w+|execution_env"
-    r"|max_attempts|retry_mode|defaults_mode|sdk_load_config|sts_regional_endpoints|ec2_metadata_\w+)"
+    r"[\w.-]{0,200}[_-](?:file|path|dir|region|profile|output)|google_application_credentials"
+    r"|(?:[\w.-]{0,200}[._-])?(?:max|min|num|total)_(?:\w{1,30}_)?tokens|tokens_per_\w{1,30}"
+    r"|(?:[\w.-]{0,200}\.)?aws_(?:ca_bundle|pager|role_arn|role_session_name|endpoint_url\w{0,30}"
+    r"|batch_\w{1,30}|execution_env|max_attempts|retry_mode|defaults_mode|sdk_load_config"
+    r"|sts_regional_endpoints|ec2_metadata_\w{1,30})"
 )
 _NO_SECRET = f"(?i){_HARMLESS}"
 # A word that ours may hold, too: as a password it is not worth a hole in them.
 _COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
            "training", "standard", "internal", "external"}  # fmt: skip
 _SECRET = f"(?i){_NAME}"
-_NAMED = rf"(?<![\w.-])(?!(?:{_HARMLESS})[\"']?\s?[=:])[\w.-]*(?:{_NAME})[^\s=:]*[\"']?"
-# From the sign after such a name, in one word of a command or in a text of several.
-_ASSIGNED = rf"(?is)({_NAMED}\s?[=:]\s?)(?!//).+"
-_IN_TEXT = rf"(?i)({_NAMED}[=:])(?!//)\S+"
 _IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
@@ -56,9 +54,37 @@ def is_secret(name: str) -> bool:
     return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)
 
 
+def _assigned(space: str, value: str) -> str:
+    """Return the pattern of such a name, its sign and its value (the group), for text in lower case.
+
+    It reads no text twice: a name begins only where a sign has ended the one before, and since it is checked first
+    that its own sign and a value follow, its first match is the only one.
+    """
+    sign = rf"{space}[=:]{space}(?!//)"
+    # What is before the last word of the name: as a group, it is looked for only once.
+    before = rf"(?=(?P<before>[^\s=:]*(?<![\w.-])(?=[\w.-]+[\"']?{sign})))(?P=before)"
+    return (
+        rf"(?s)(?<![^\s=:])(?=[^\s=:]+{sign}{value})(?!{before}(?:{_HARMLESS})[\"']?{sign})"
+        rf"[^\s=:]*?(?:{_NAME})[^\s=:]*{sign}(?P<value>{value}+)"
+    )
+
+
+_IN_TEXT, _IN_WORD = _assigned("", r"\S"), _assigned(r"\s?", ".")
+
+
+def _without_values(pattern: str, text: str) -> str:
+    parts, at = [], 0
+    lower = text.replace("\u0130", "i").lower()  # of that character alone there would be two
+    for found in re.finditer(pattern, lower) if re.search(_NAME, lower) else ():
+        parts += [text[at : found.start("value")], HIDDEN]
+        at = found.end()
+    kept = "".join((*parts, text[at:]))
+    return re.sub(_IN_URL, rf"\1:{HIDDEN}@", kept) if "://" in kept else kept
+
+
 def masked(text: str) -> str:
     """A text of several words without what follows `NAME=` of a secret, and without a URL's password."""
-    return re.sub(_IN_URL, rf"\1:{HIDDEN}@", re.sub(_IN_TEXT, rf"\1{HIDDEN}", text))
+    return _without_values(_IN_TEXT, text)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -69,7 +95,7 @@ def masked_words(words: Sequence[str]) -> list[str]:
         if before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-"):
             out.append(HIDDEN)
         else:
-            out.append(re.sub(_IN_URL, rf"\1:{HIDDEN}@", re.sub(_ASSIGNED, rf"\1{HIDDEN}", word)))
+            out.append(_without_values(_IN_WORD, word))
     return out
 
 

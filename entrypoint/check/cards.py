@@ -10,6 +10,7 @@ from entrypoint.check.observed import Card, Observation
 from entrypoint.model import Plan
 
 _MILD = ("npu-smi says Warning", "its infoROM is corrupted")  # a job runs on such a card
+_FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
 _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
 
@@ -38,7 +39,7 @@ def judge(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 def _answering(seen: Observation) -> Iterator[Finding]:
     """Whether the tool sees each card that has a device file."""
-    files = re.search(r"(\d+) /dev/", seen.device_origin)
+    files = _FILES.search(seen.device_origin)
     number = int(files[1]) if files else seen.devices or 0
     if seen.cards and len(seen.cards) < number:
         fix = "look at dmesg for Xid or card errors; reset or replace the card, or take the machine out"

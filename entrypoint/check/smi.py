@@ -16,7 +16,7 @@ from entrypoint.check.observed import Card
 
 _BAD = ("Unknown Error", "ERR!", "GPU is lost", "GPU requires reset")
 _CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
-_LOG = re.compile(r"<nvidia_smi_log\b.*</nvidia_smi_log>", re.S)
+_LOG, _LOG_END = "<nvidia_smi_log", "</nvidia_smi_log>"
 _PROCESSES = 16  # named for each card
 # Fields that say Yes, and what that means.
 _SAID_YES = {
@@ -43,9 +43,10 @@ class _Chip(NamedTuple):
 
 def nvidia(text: str) -> dict[str, Any]:
     """The driver and the cards of `nvidia-smi -q -x`. Raises ValueError where it is something else."""
-    whole = _LOG.search(text)  # warnings stand before and after it
+    begin, end = text.find(_LOG), text.rfind(_LOG_END)  # warnings stand before and after it
+    whole = text[begin : end + len(_LOG_END)] if 0 <= begin < end else text.strip()
     try:
-        log = ElementTree.fromstring(whole[0] if whole else text.strip())
+        log = ElementTree.fromstring(whole)
     except ElementTree.ParseError as error:
         raise ValueError(f"prints no XML: {error}") from None
     corrupted = tuple(each.lower() for each in _CORRUPTED.findall(text))

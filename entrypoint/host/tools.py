@@ -21,7 +21,8 @@ from entrypoint.spec import JobSpec
 _LIBRARIES = f"{TEMPLATES}/check/libraries.py"
 _MOST = 4 << 20  # characters of an answer that are read
 _KILLED = 1.0  # seconds for a killed program to be gone; one that the kernel holds stays
-_VERSION = re.compile(r"\d+(\.\d+)+[\w.+-]*")
+_VERSION = re.compile(r"(?<!\d)\d+\.\d")
+_CANN_VERSION = re.compile(r"(?im)^version=(\S+)|\[(\d[\w.]*)\]")
 _CANN = ("latest/version.cfg", "latest/compiler/version.info", "latest/runtime/version.info")
 
 Seen = dict[str, Any]
@@ -90,8 +91,8 @@ def _first(text: str) -> str:
 
 def _mpich(text: str) -> str:
     """The version, and the device that it was built for: what its ranks speak to each other through."""
-    rows = dict(re.findall(r"(?m)^MPICH (Version|Device):\s*(\S.*?)\s*$", text))
-    return f"MPICH {rows.get('Version', 'of no version')}, {rows.get('Device', 'of no device')}"
+    rows = {name: words.strip() for name, words in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)}
+    return f"MPICH {rows.get('Version') or 'of no version'}, {rows.get('Device') or 'of no device'}"
 
 
 def _version(
@@ -160,7 +161,7 @@ def _cann(env: Mapping[str, str]) -> Seen:
     ):
         for file in files:
             with contextlib.suppress(OSError), open(file, errors="replace") as opened:
-                if found := re.search(r"(?im)^version=(\S+)|\[([\d.]+\w*)\]", opened.read(65536)):
+                if found := _CANN_VERSION.search(opened.read(65536)):
                     seen[name] = found[1] or found[2]
                     break
     return seen

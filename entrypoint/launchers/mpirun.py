@@ -179,12 +179,19 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
 # What run_mpi.sh leaves in the run directory about the start of mpirun
 
 LINE = "line"  # the words it was started with
+_SHOWN = 32 << 10  # bytes of them that are shown
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
 
 
 def shown(line: bytes) -> str:
-    """The words that mpirun was started with, without secrets; "" where the file is not written yet."""
-    return " ".join(map(_quoted, masked_words(line.decode(errors="replace").split("\0")[:-1])))
+    """The words that mpirun was started with, without secrets; "" where the file is not written yet.
+
+    Of very many, the first ones: the event loop waits meanwhile, and a log is no place for megabytes.
+    """
+    first = line[:_SHOWN].rpartition(b"\0")[0]
+    words = masked_words(first.decode(errors="replace").split("\0")) if first else []
+    more = len(line) - len(first) - 1
+    return " ".join(map(_quoted, words)) + (f" and {more} bytes more" if words and more else "")
 
 
 def _quoted(word: str) -> str:

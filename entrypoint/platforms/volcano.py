@@ -116,7 +116,7 @@ def _variable(task: str) -> str:
 
 def _order(task: str) -> tuple[bool, list[str | int]]:
     """worker-2 before worker-10."""
-    parts = re.split("([0-9]+)", task)
+    parts = re.split("([0-9]{1,18})", task)
     return task == "PS", [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 

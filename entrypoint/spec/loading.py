@@ -24,6 +24,9 @@ from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, sug
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
 from entrypoint.values import dataclass
 
+# Without a limit, the time for a long text of digits would grow with the square of its length.
+_DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
+
 
 @dataclass(frozen=True)
 class Override:
@@ -158,7 +161,7 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: R
             return _list(field.path, given, place, report)
         if field.kind == "integer" and re.fullmatch(r"[-+]?[0-9]{1,100}", given.strip()):
             return Item(int(given.strip()), place, quoted(given))
-        if field.kind == "number" and re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", given.strip()):
+        if field.kind == "number" and re.fullmatch(_DECIMAL, given.strip()):
             return Item(float(given.strip()), place, quoted(given))
         return Item(given, place)
     except ValueError as error:

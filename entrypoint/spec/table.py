@@ -30,7 +30,7 @@ RESERVED = {
 # What Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service", environment
 # variables): for one named entrypoint, entrypoint-api or sshd they look like settings.
 _LINK = re.compile(r"(tcp|udp|sctp)://")
-_SERVICE = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_SERVICE = re.compile(r"\w_(SERVICE_HOST$|SERVICE_PORT(_\w|$)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$)")
 
 _KINDS: dict[Any, Any] = {
     int: "integer", float: "number", tuple[Patch, ...]: "patches", tuple: "list", Mapping: "mapping",
@@ -112,7 +112,7 @@ def settings_in(env: Mapping[str, str]) -> set[str]:
 
 def is_service(name: str, value: str) -> bool:
     """Whether a variable has the form that Kubernetes gives those of a Service, and is nobody's setting."""
-    return bool(_SERVICE.fullmatch(name) or (name.endswith("_PORT") and _LINK.match(value)))
+    return bool(_SERVICE.search(name) or (name.endswith("_PORT") and _LINK.match(value)))
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""Regular expressions that read foreign text take a time that grows with its length alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from inspect import ismodule
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import explain, interfaces, render, secret
+from entrypoint.check import cards, smi
+from entrypoint.deploy import _patch, slurm
+from entrypoint.host import tools
+from entrypoint.job import messages
+from entrypoint.launchers import _command, mpirun
+from entrypoint.plan import faults
+from entrypoint.platforms import _nodelist, volcano
+from entrypoint.ranktable import make, read, table
+from entrypoint.spec import jobspec, loading, logs, rules, yamlfile
+from entrypoint.spec import table as fields
+
+LONG, LONGER = 5_000, 20_000  # characters
+BRIEF = 0.03  # seconds of processor time that may be noise
+GROWTH = 10  # 4 is linear, 16 is the square
+
+# What is repeated, and how the text begins and ends: nearly what the expression looks for, many times.
+REPEATED = (
+    "a", "1", " ", ".", "_", "-", "/", "=", ":", "[", "\\", "\n", "\x1b[", "\x1b]", "{a", "//",
+    "://a", "://a:b", "a=b ", "token", "data/tokens_00000.bin,", "token_file", "token ",
+    "max_", "max_tokens.", "aws_batch_", "aws_batch_.",
+    "cred", "_SERVICE_PORT", "a_PORT_1", "1.1", "1-1,", "[1,", "address_1 = ", "EP10", "x/", ".containers.node.name",
+    ".volumes", "env.ENTRYPOINT_HOSTS", "MPICH Version: ", "version=", "Version: ", "<nvidia_smi_log ",
+    "infoROM is corrupted at gpu ", "MPICH 3 ucx", "${", "\\u", "\\ud800",
+)  # fmt: skip
+ENDS = (("", ""), ("", "!"), ("token", "=x"), ("[", "\n"), ("x/", "tokens=\n"))
+
+EXPRESSIONS: dict[str, Callable[[str], Any]] = {
+    "masked": secret.masked,
+    "masked_words": lambda text: secret.masked_words([text, text[:-1], *text[:2000].split(" ")]),
+    "is_secret": secret.is_secret,
+    "weakness": lambda text: secret.weakness(text.encode()),
+    "line of mpirun": lambda text: mpirun.shown(text.replace(" ", "\0").encode()),
+    "one_line": messages.one_line,
+    "number": lambda text: re.fullmatch(loading._DECIMAL, text),
+    "service": lambda text: fields.is_service(text, text),
+    "variable": rules.VARIABLE.fullmatch,
+    "job name": lambda text: re.fullmatch(rules.JOB_NAME, text),
+    "host": rules.check_host,
+    "run_dir": rules._run_dir,
+    "plain path": rules.plain_path,
+    "interface": rules._interface,
+    "nodes": lambda text: re.fullmatch(jobspec._NODES, text),
+    "version of torch": lambda text: re.fullmatch(jobspec._TORCH_VERSION, text),
+    "prefix": logs._check_prefix,
+    "utf-16": yamlfile._UTF16.search,
+    "quote_sh": lambda text: render.quote_sh(text.replace("\n", "")),
+    "template": lambda text: render._VALUE.sub("", text),
+    "python": _command._PYTHON.fullmatch,
+    "shell": _command._SHELL.fullmatch,
+    "fault": faults._FAULT.fullmatch,
+    "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
+    "time of Slurm": slurm._TIME.fullmatch,
+    "needed by the job": _patch._NEEDED.fullmatch,
+    "ids": explain.named,
+    "words of a message": explain._words,
+    "words of nodes": lambda text: [_nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)],
+    "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), volcano._order(text)),
+    "addresses of a rank table": lambda text: [make._ADDRESS.fullmatch(line) for line in text.splitlines()],
+    "number of a pod": table._POD_NUMBER.fullmatch,
+    "number of a rank table": lambda text: (read._NUMBER.fullmatch(text), read._UTF16.match(text)),
+    "version of a program": tools._first,
+    "version of MPICH": tools._mpich,
+    "version of CANN": tools._CANN_VERSION.search,
+    "nvidia-smi": lambda text: _quiet(smi.nvidia, text),
+    "npu-smi": lambda text: _quiet(smi.npu, f"npu-smi {text}"),
+    "device files": lambda text: cards._FILES.search(text),
+    "interface in variables": lambda text: re.match(mpirun._INTERFACES, text),
+    "address": lambda text: interfaces._plain(text),
+}
+
+
+def _quiet(function: Callable[[str], Any], text: str) -> Any:
+    try:
+        return function(text)
+    except ValueError:
+        return None
+
+
+def _texts(length: int) -> Iterator[tuple[str, str]]:
+    for unit in REPEATED:
+        for begin, end in ENDS:
+            yield unit, begin + (unit * (length // len(unit) + 1))[:length] + end
+
+
+def _seconds(function: Callable[[str], Any], text: str) -> float:
+    begun = time.process_time()
+    function(text)
+    return time.process_time() - begun
+
+
+def slow(function: Callable[[str], Any]) -> Iterator[str]:
+    """The repeated texts for which the time grows faster than their length."""
+    for (unit, short), (_, long) in zip(_texts(LONG), _texts(LONGER), strict=True):
+        brief = _seconds(function, short)
+        if brief > BRIEF / GROWTH and _seconds(function, long) > max(BRIEF, GROWTH * brief):
+            yield unit
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_the_time_grows_with_the_length_alone(name: str) -> None:
+    assert next(slow(EXPRESSIONS[name]), None) is None
+
+
+def test_a_square_is_noticed() -> None:
+    assert next(slow(re.compile(r"[0-9]*\.?[0-9]+").fullmatch)) == "1"
+    assert next(slow(re.compile(r"(?<![\w.-])[\w.-]*(?:secret|token)[^\s=:]*[=:]").search)) == "token"
+
+
+@pytest.mark.parametrize("unit", ["data/tokens_00000.bin,", "token_", "tokens ", "max_", "max_tokens.", "aws_batch_."])
+def test_two_megabytes_of_the_worst_words_take_a_moment(unit: str) -> None:
+    text = unit * (2_000_000 // len(unit))
+    masked = min(_seconds(secret.masked, text) for _ in range(3))
+    words = min(_seconds(lambda text: secret.masked_words([text]), text) for _ in range(3))
+    assert max(masked, words) < 0.1
+    assert secret.masked(f"{text} A_TOKEN=x") == f"{text} A_TOKEN=(not shown)"
+
+
+def test_many_words_and_many_secrets() -> None:
+    words = ["--data", "tokens_00000.bin"] * 50_000
+    assert _seconds(lambda _: secret.masked_words(words), "") < 1
+    env = {f"TOKEN_{number}": f"{number:016}" for number in range(1000)}
+    assert _seconds(lambda text: secret.scrubbed(text, env), "0" * 100_000) < 0.5
+
+
+# Modules whose other expressions are not above, and why.
+ELSEWHERE = {
+    "cli/parser.py": "a literal",
+    "check/node.py": "begins at the text's begin, with no repetition before .*",
+    "deploy/_dump.py": "one class",
+    "deploy/_options.py": "classes that have no character in common",
+    "deploy/modelarts.py": "classes that have no character in common",
+    "devices/ascend.py": "names of device files",
+    "devices/nvidia.py": "names of device files",
+    "host/cgroups.py": "three digits",
+    "host/openmpi.py": "classes that have no character in common",
+    "launchers/hydra.py": "one class",
+    "plan/__init__.py": "the launchers' own, above",
+    "platforms/_names.py": "a job's name, above",
+    "platforms/modelarts.py": "a job's name, above",
+    "programs/unite.py": "classes that have no character in common",
+    "session/codec.py": "names of our own classes",
+    "spec/patches.py": "one class",
+}
+
+
+def test_every_module_with_expressions_is_listed() -> None:
+    root = Path(explain.__file__).parent.parent
+    used = {file for file in root.rglob("*.py") if re.search(r"\bre\.[a-z]+\(", file.read_text())}
+    modules = [each for each in vars(sys.modules[__name__]).values() if ismodule(each)]
+    above = {Path(str(getattr(each, "__file__", ""))) for each in modules}
+    assert {str(file.relative_to(root)) for file in used - above} == ELSEWHERE.keys()
