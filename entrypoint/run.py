@@ -429,4 +429,7 @@ class Loop:
         if self._sshd is not None:
             await self._sshd.ended()
         self._state.close()
-        self._run_dir.close()
+        if left := self._run_dir.close():
+            seen = f"{self._run_dir.path}: {left}"
+            do = "move them away: the run directory is removed only when nothing else is in it"
+            self._say(f"warning: EP425 files in the run directory are not the entrypoint's | {seen} | {do}")

@@ -12,9 +12,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from entrypoint.errors import CantCreateError, ConfigError
+from entrypoint.errors import CantCreateError, ConfigError, EntrypointError
 
 MAX_BYTES = 64 << 20  # of a file that a setting names
+TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
+# First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
+_OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
+_MOST = 16 << 20  # bytes of a lock
+# What our socket and the programs of a node make in it; `tail.N` and `agent.HOST.command`, too.
+_OTHERS = ("entrypoint.sock", "line", "netcheck.why")
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
@@ -62,13 +68,17 @@ class Busy(ConfigError):
 
 
 class RunDir:
-    """A directory that this user alone can enter, held by one entrypoint at a time."""
+    """A directory that this user alone can enter, held by one entrypoint at a time.
+
+    Its file `lock` begins with a line that no other file has, and lists what an entrypoint has made
+    there: only that is removed, at the end or by the next entrypoint after a SIGKILL.
+    """
 
     def __init__(self, path: str) -> None:
         """Make it, or take over the one of an earlier run.
 
-        Raises CantCreateError when it can't be made, ConfigError when others can enter it or it holds other files,
-        Busy when another entrypoint has it.
+        Raises CantCreateError when it can't be made, ConfigError when others can enter it or it is not
+        an entrypoint's, Busy when another entrypoint has it.
         """
         self.path = Path(path)
         with explained(self.path):
@@ -83,17 +93,36 @@ class RunDir:
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
         names = sorted(os.listdir(self.path))
-        if names and "lock" not in names:  # `close` would remove them: the directory may be somebody's home
-            raise ConfigError(
-                "EP411 the run directory holds other files",
-                f"{path}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
-                "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
-            )
+        if names and "lock" not in names:
+            raise self._is_others(names)
         self._lock = self._hold()
+        try:
+            self._names = self._listed()
+            with explained(self.path / TMP):
+                self._list(TMP)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.path / TMP, 0o700)
+        except EntrypointError:
+            os.close(self._lock)
+            raise
+
+    def _is_others(self, names: list[str]) -> ConfigError:
+        return ConfigError(
+            "EP411 the run directory holds other files",
+            f"{self.path}: {_first(names)}",
+            "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
+        )
 
     def _hold(self) -> int:
-        with explained(self.path):
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            lock = os.open(
+                self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES):  # a link, a folder, another mode
+                raise self._is_others(sorted(os.listdir(self.path))) from None
+            with explained(self.path):
+                raise
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -108,6 +137,31 @@ class RunDir:
             ) from None
         return lock
 
+    def _listed(self) -> set[str]:
+        """What the lock says that entrypoints have made here. Raises ConfigError where it is no lock of ours."""
+        about, names = os.fstat(self._lock), sorted(os.listdir(self.path))
+        if names == ["lock"] and not about.st_size and stat.S_ISREG(about.st_mode):
+            with explained(self.path / "lock"):
+                os.pwrite(self._lock, f"{_OURS}\n".encode(), 0)
+            return set()
+        own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
+        first, *made = os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n") if own else [""]
+        if first != _OURS:
+            raise self._is_others(names)
+        return set(filter(None, made))
+
+    def _list(self, name: str) -> None:
+        """Note a name before a file of that name is made."""
+        if name in self._names:
+            return
+        end = os.fstat(self._lock).st_size
+        try:
+            os.pwrite(self._lock, f"{name}\n".encode(), end)
+        except OSError:
+            os.ftruncate(self._lock, end)
+            raise
+        self._names.add(name)
+
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file in one step: a reader sees all of it or none, with its mode from the first byte.
 
@@ -115,37 +169,61 @@ class RunDir:
         """
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         with explained(self.path / name):
+            self._list(name)
             put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
         """A named pipe, opened so that it never blocks and never ends; the caller closes it."""
         path = self.path / name
         with explained(path):
+            self._list(name)
             path.unlink(missing_ok=True)
             os.mkfifo(path, 0o600)
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def close(self) -> None:
-        """Remove what is in it, secrets first, and the directory too where its parent allows.
+    def close(self) -> str:
+        """Remove what entrypoints have made, secrets first, and the directory where nothing else is in it.
 
         The lock goes last: if a SIGKILL interrupts this, the next start sees by it that the rest is ours.
+        Where other files stay, it stays too, and they are returned as a message shows them.
         """
+        left: list[str] = []
         with contextlib.suppress(OSError):
-            for name in self._content():
+            for name in filter(self._is_made, os.listdir(self.path)):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path / name)
-            if folders := self._content():  # a launcher's own
-                import shutil  # slow to import: it can read archives
-
-                for name in folders:
-                    shutil.rmtree(self.path / name, ignore_errors=True)
-            if os.listdir(self.path) == ["lock"]:
+            with contextlib.suppress(FileNotFoundError):
+                self._remove_tmp()
+            left = sorted(set(os.listdir(self.path)) - {"lock"})
+            if not left:
                 os.unlink(self.path / "lock")
                 self.path.rmdir()
         os.close(self._lock)
+        return _first(left) if left else ""
 
-    def _content(self) -> list[str]:
-        return [name for name in os.listdir(self.path) if name != "lock"]
+    def _is_made(self, name: str) -> bool:
+        """Whether a file of this name is listed, or is one of those that our programs make."""
+        if name.startswith("."):  # `put` was interrupted before it gave it its name
+            return name[1:-17] in self._names
+        if name.startswith("agent."):
+            return name.removesuffix(".command") in self._names
+        return name in self._names or name in _OTHERS or name.startswith("tail.")
+
+    def _remove_tmp(self) -> None:
+        """Remove the folder for launchers' temporary files, which was made empty here."""
+        tmp = self.path / TMP
+        about = os.lstat(tmp)
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
+            try:
+                tmp.rmdir()
+            except OSError:
+                import shutil  # slow to import: it can read archives
+
+                shutil.rmtree(tmp, ignore_errors=True)
+
+
+def _first(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def make_folders(paths: Iterable[str]) -> None:

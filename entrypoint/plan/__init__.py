@@ -243,7 +243,7 @@ def session_env(facts: Facts, topology: Topology) -> dict[str, str]:
     """The environment of what is started for another node: the roll call's session, and mpirun's daemon."""
     # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
     # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
-    env = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": topology.run_dir}
+    env = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": f"{topology.run_dir}/tmp"}
     return env | {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
 
 

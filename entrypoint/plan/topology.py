@@ -12,8 +12,8 @@ from entrypoint.model import Device, Facts, Node, Site, Topology, beside
 from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
-# What mpirun starts may put a unix socket into TMPDIR, which is here; its path may hold 107 bytes (unix(7)).
-_RUN_DIR_BYTES = 90
+# What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107 bytes (unix(7)).
+_RUN_DIR_BYTES = 86
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:

@@ -53,8 +53,8 @@ from entrypoint.host.files import RunDir
 run_dir = RunDir(sys.argv[1])
 for name in ("a", "k", "z"):  # before, around and after the lock, however they are ordered
     run_dir.write(name, "secret", 0o600)
-(run_dir.path / "folder").mkdir()
-run_dir.write("folder/b", "secret", 0o600)
+(run_dir.path / "tmp/folder").mkdir()
+(run_dir.path / "tmp/folder/b").write_text("secret")
 left = int(sys.argv[2])
 def counted(event, _):
     global left

@@ -599,7 +599,7 @@ def test_every_process_starts_through_the_node_s_own_script(bench: Bench, script
     ):
         got = as_launched(bench, *words, script=script)
         assert got.argv[-len(kept) - len(program) - 3 :] == [
-            *("--log_dir=/run/$x/torch", "--no_python", "--", *kept, *program)
+            *("--log_dir=/run/$x/tmp/torch", "--no_python", "--", *kept, *program)
         ]
         assert got.own == {
             "scratch": "",

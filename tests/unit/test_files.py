@@ -92,7 +92,7 @@ def test_a_secret_is_private_from_its_first_byte(mask: int, tmp_path: Path, monk
         with disk_full(1000), pytest.raises(CantCreateError):
             run_dir.write("secret", b"s" * 2000, 0o600)
         monkeypatch.undo()
-        assert os.listdir(run_dir.path) == ["lock"]
+        assert sorted(os.listdir(run_dir.path)) == ["lock", "tmp"]
     (half,) = halves
     assert 0 < half.st_size < 2000
     assert stat.S_IMODE(half.st_mode) == 0o600
@@ -207,8 +207,7 @@ def test_a_link_in_the_pipe_s_place_is_replaced(tmp_path: Path) -> None:
 def test_a_link_in_the_lock_s_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(CantCreateError):
-        RunDir(str(tmp_path / "run"))
+    assert "EP411 the run directory holds other files" in refusal(tmp_path / "run")
     assert not (tmp_path / "victim").exists()
 
 
@@ -281,8 +280,9 @@ def test_close_removes_all(tmp_path: Path) -> None:
     run_dir = RunDir(str(tmp_path / "run"))
     run_dir.write("secret", "s", 0o600)
     os.close(run_dir.pipe("ranks"))
-    (run_dir.path / "written-by-a-program").touch()
-    run_dir.close()
+    (run_dir.path / "tail.3").touch()
+    (run_dir.path / "tmp" / "written-by-a-program").touch()
+    assert run_dir.close() == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -300,7 +300,7 @@ def test_close_removes_files_where_the_parent_is_not_ours(tmp_path: Path) -> Non
             tmp_path.chmod(0o555)
         run_dir = RunDir(str(path))
         run_dir.write("secret", "s", 0o600)
-        (path / "a-launchers/own").mkdir(parents=True)
+        (path / "tmp/a-launchers/own").mkdir(parents=True)
         run_dir.close()
     finally:
         if root:
@@ -326,8 +326,11 @@ def test_a_directory_that_holds_somebody_s_files(names: tuple[str, ...], tmp_pat
 def test_close_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("untouched")
     run_dir = RunDir(str(tmp_path / "run"))
-    (run_dir.path / "link").symlink_to(tmp_path / "victim")
-    run_dir.close()
+    for name in ("tmp/link", "tail.1"):
+        (run_dir.path / name).symlink_to(tmp_path / "victim")
+    (run_dir.path / "tmp/folder").symlink_to(tmp_path)
+    assert run_dir.close() == ""
+    assert not run_dir.path.exists()
     assert (tmp_path / "victim").read_text() == "untouched"
 
 

@@ -460,14 +460,14 @@ def test_run_dir_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_dir", "fits"), [("/" + "d" * 89, True), ("/" + "d" * 90, False), ("/" + "ä" * 45, False)]
+    ("run_dir", "fits"), [("/" + "d" * 85, True), ("/" + "d" * 86, False), ("/" + "ä" * 43, False)]
 )
 def test_run_dir_must_hold_a_socket(run_dir: str, fits: bool) -> None:
     if fits:
         assert build(f"run_dir: {run_dir}").run_dir == run_dir
     else:
         assert refusal(f"run_dir: {run_dir}") == (
-            f"EP125 run_dir is too long for a socket in it | 91 bytes: {run_dir} | give one of at most 90 bytes"
+            f"EP125 run_dir is too long for a socket in it | 87 bytes: {run_dir} | give one of at most 86 bytes"
         )
 
 

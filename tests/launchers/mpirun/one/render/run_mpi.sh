@@ -101,7 +101,7 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy
 export OMPI_MCA_odls_base_num_threads=${OMPI_MCA_odls_base_num_threads:-0}
 export PRTE_MCA_odls_base_num_threads=${PRTE_MCA_odls_base_num_threads:-0}
 # mpirun makes and removes one session folder a machine, and two that start together may lose theirs. Ranks do not see it.
-export TMPDIR=/tmp/entrypoint-1000-36666
+export TMPDIR=/tmp/entrypoint-1000-36666/tmp
 # In a Slurm job mpirun would take nodes and slots from Slurm, and start its daemons by srun. Ranks see these variables.
 unset ENTRYPOINT_STAGE "${!SLURM_@}"
 export ENTRYPOINT_KEEP=$keep

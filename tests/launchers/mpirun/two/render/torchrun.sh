@@ -392,7 +392,7 @@ export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=${TORCHELASTIC_LOG_LINE_PREFIX_TEMP
 LOG_DIR=${LOG_DIR:-${PET_LOG_DIR:-}}
 scratch=
 if [ -z "$LOG_DIR" ]; then
-  if [ -n "$stage" ]; then LOG_DIR=$ENTRYPOINT_RUN_DIR/torch; else LOG_DIR=$(mktemp -d) scratch=$LOG_DIR; fi
+  if [ -n "$stage" ]; then LOG_DIR=$ENTRYPOINT_RUN_DIR/tmp/torch; else LOG_DIR=$(mktemp -d) scratch=$LOG_DIR; fi
 fi
 
 # Under the entrypoint each process starts through what tells it of its start and end; by hand, and where torch's own
