@@ -55,7 +55,7 @@ class EntrypointError(Exception):
     @property
     def outcome(self) -> Outcome:
         """How a node ends because of it."""
-        return Outcome(self.status, str(self))
+        return Outcome(self.status, "; ".join(self.lines()))
 
     def lines(self) -> list[str]:
         """The message as the lines a person reads, one problem a line."""

@@ -21,7 +21,7 @@ from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Speaker, answer
+from entrypoint.host.speaker import Speaker, show
 from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
@@ -260,7 +260,7 @@ class Loop:
             case actions.Say(text):
                 self._say(text)
             case actions.Print(text):
-                answer(scrubbed(text, self._facts.env))
+                show(scrubbed(text, self._facts.env))
             case actions.Missing(host, state, peers):
                 if peers not in self._waiting:
                     limit, what = self._spec.timeouts.peers, "peers" if peers else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
+from entrypoint.text import escaped
 from entrypoint.values import dataclass, field
 
 HIDDEN = "(not shown)"
@@ -34,6 +36,9 @@ _NO_SECRET = f"(?i){_HARMLESS}"
 _COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
            "training", "standard", "internal", "external"}  # fmt: skip
 _SECRET = f"(?i){_NAME}"
+# How the name of a file begins, and what a secret has that names seldom have: many letters and digits in a row.
+_FOLDERS = ("/", "./", "../", "~/", "$")
+_RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{20,}"
 _IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
@@ -52,6 +57,14 @@ class Secret:
 def is_secret(name: str) -> bool:
     """Whether a value of that name may be a secret, so that nothing shows it."""
     return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)
+
+
+def hides(name: str, value: str) -> bool:
+    """Whether nothing shows this value: it may be a secret, also one in the place of its file's name."""
+    if is_secret(name) or "PRIVATE KEY-----" in value:
+        return True
+    is_file = name.lower().endswith(("file", "path")) and re.search(_SECRET, name)
+    return bool(is_file and not (value.startswith(_FOLDERS) and not re.search(_RANDOM, value)))
 
 
 def _assigned(space: str, value: str) -> str:
@@ -101,11 +114,17 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 def scrubbed(text: str, env: Mapping[str, str]) -> str:
     """A text without the values of the environment's secrets, whatever brought them there: the last guard."""
-    values = {value for name, value in env.items() if is_secret(name) and len(value) >= _SURE}
-    values -= {value for value in values if value.lower() in _COMMON}
-    for value in sorted(values, key=len, reverse=True):
+    for value in _values(frozenset(env.items())):
         text = text.replace(value, HIDDEN)
     return text
+
+
+@functools.lru_cache(maxsize=8)
+def _values(env: frozenset[tuple[str, str]]) -> list[str]:
+    """The environment's secrets as texts may show them, the longest first."""
+    values = {value for name, value in env if len(value) >= _SURE and hides(name, value)}
+    values -= {value for value in values if value.lower() in _COMMON}
+    return sorted(values | {escaped(value) for value in values}, key=len, reverse=True)
 
 
 def weakness(secret: bytes) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
-from entrypoint.host.speaker import answer, width
+from entrypoint.host.speaker import show, width
 from entrypoint.secret import scrubbed
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
     me = plan.topology.me
     seen = look.node(spec, facts, plan, plan.check)
     made = report(plan.check, plan, {me: seen}, {me: plan.members.reports[me]})
-    answer(scrubbed(made.text, facts.env))
+    show(scrubbed(made.text, facts.env))
     return made.outcome
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import answer, width
+from entrypoint.host.speaker import show, width
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, say: Speaker) -> int:
     """Print the answer. Returns 0. Raises UsageError where there is nothing to explain."""
     # What stands after `--` is meant, too: a line of a log may begin with anything.
-    answer(text(" ".join([*args.about, *args.command]).strip(), width()))
+    show(text(" ".join([*args.about, *args.command]).strip(), width()))
     return 0
 
 
@@ -41,13 +41,13 @@ def text(asked: str, columns: int) -> str:
     if not asked:
         return _all(columns)
     if asked.isascii() and asked.isdigit():
-        return _status(int(asked), columns)
+        return _status(int(asked[:20]), columns)
     if asked.upper() in explain.messages():
         return f"{explain.messages()[asked.upper()].text(columns)}\n"
     if named := explain.named(asked):
         return "\n\n".join(entry.text(columns) for entry in named) + "\n"
     if " " not in asked and asked[:2].upper() == "EP" and asked[2:].isdigit():
-        near = explain.near(asked)
+        near = explain.near(asked[:20])
         raise UsageError(
             "EP130 there is no such message", asked[:80], f"try {' or '.join(near)}; {_ALL}" if near else _ALL
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import command, job_arguments
-from entrypoint.host.speaker import answer
+from entrypoint.host.speaker import show
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +27,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     from entrypoint.plan import seen
 
     found = seen.seen(read(), inputs.spec(args, say)[0].platform)  # no platform asks for the network or mpirun
-    answer(seen.text(found))
+    show(seen.text(found))
     if "error" in found:
         say(f"run would end: {found['error']}; exit {found['status']}")
     return int(found.get("status", 0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
 from entrypoint.errors import CantCreateError
-from entrypoint.host.speaker import answer
+from entrypoint.host.speaker import show
 
 if TYPE_CHECKING:
     import argparse
@@ -27,5 +27,5 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 
     ready, words = health.check()
     with contextlib.suppress(CantCreateError):  # a probe asks for the status
-        answer(f"{words}\n")
+        show(f"{words}\n")
     return 0 if ready else 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import command
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import answer
+from entrypoint.host.speaker import show
 
 if TYPE_CHECKING:
     import argparse
@@ -60,6 +60,6 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     else:
         table = ranktable.parse(inputs.text(args.file), args.file)
     if args.verb == "check":
-        answer(ranktable.describe(table, args.me))
+        show(ranktable.describe(table, args.me))
         return 0
     return outputs.give(ranktable.WRITERS[args.to](table), args.out, say)

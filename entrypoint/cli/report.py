@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import command
-from entrypoint.errors import NoInputError
-from entrypoint.host.speaker import answer
+from entrypoint.errors import NoInputError, RefusedError
+from entrypoint.host.speaker import show
+from entrypoint.text import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +37,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 
     folder = args.run_dir.rstrip("/") or "/"
     file = folder if folder.endswith(".json") else timeline_of(folder)
+    _check_owner(file)
     try:
         text = inputs.text(file)
     except NoInputError as error:
@@ -55,15 +57,28 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
 
         say(f"sent {otel.send(made)} spans")
     if not (args.html or args.trace or args.otel):
-        answer(words.table(made, ended))
+        show(words.table(made, ended))
     return 0
 
 
 def _ended(file: str) -> str:
     """How the job ended, by the result that lies beside; "" where there is none."""
-    import json
+    from pathlib import Path
 
-    with contextlib.suppress(NoInputError, ValueError, KeyError, TypeError):
-        result = json.loads(inputs.text(f"{file.removesuffix('-timeline.json')}-result.json"))
-        return f"ended with {int(result['status'])}: {result['reason']}"
-    return ""
+    from entrypoint.host import status
+
+    result = status.result(Path(file.removesuffix("-timeline.json")))
+    return f"ended with {result['status']}: {escaped(result['reason'])}" if result else ""
+
+
+def _check_owner(file: str) -> None:
+    """Raise RefusedError where another user may have put the file there."""
+    import os
+
+    from entrypoint.host.files import is_trusted
+
+    with contextlib.suppress(OSError):
+        if not is_trusted(file, about := os.lstat(file)):
+            seen = f"{file} is owned by {about.st_uid}, we are {os.geteuid()}"
+            do = "ask as that user, or copy the file to a folder of your own"
+            raise RefusedError("EP031 this timeline is another user's", seen, do)

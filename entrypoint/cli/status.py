@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli.parser import command
 from entrypoint.host.speaker import answer, write_all
-from entrypoint.job.messages import one_line
+from entrypoint.text import one_line
 
 if TYPE_CHECKING:
     import argparse

@@ -242,6 +242,22 @@ def make_folders(paths: Iterable[str]) -> None:
             raise ConfigError("EP413 a directory for logs is not ours", seen, do)
 
 
+def trusted_users() -> set[int]:
+    """Whose files and processes this user believes: its own, root's, and those of the container's first process."""
+    users = {0, os.geteuid()}
+    with contextlib.suppress(OSError):
+        users.add(os.stat("/proc/1").st_uid)
+    return users
+
+
+def is_trusted(path: str, about: os.stat_result) -> bool:
+    """Whether this is what its name says, and not what another user has put in its place, as in /tmp."""
+    folder, name = os.path.split(os.path.abspath(path))
+    if about.st_uid in trusted_users() or not os.stat(folder).st_mode & 0o022:
+        return True
+    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")  # root asks for that user's
+
+
 @contextlib.contextmanager
 def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]:
     """Turn an OSError into an error that says what to do."""

@@ -22,7 +22,7 @@ from entrypoint.host import openssl
 from entrypoint.host.files import read
 from entrypoint.model import Topology
 from entrypoint.platforms import SECRETS
-from entrypoint.secret import HIDDEN, weakness
+from entrypoint.secret import HIDDEN, hides, weakness
 from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass
 
@@ -186,8 +186,9 @@ def _read(path: str, field: str) -> bytes:
         do = "mount it where this user can read it"
         if isinstance(error, PermissionError):
             do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
-        # A user may have given the secret itself instead of a file name.
-        shown = HIDDEN if "/" not in path and weakness(os.fsencode(path)) is None else path
+        shown = path
+        if hides(field, path):  # a user may have given the secret itself instead of a file name
+            shown, do = HIDDEN, f"give {field} the name of a file, with its folder; a secret itself: ENTRYPOINT_SECRET"
         raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", do) from None
 
 

@@ -15,7 +15,7 @@ from entrypoint.check.observed import Name, Named, Observation, Refusal, plain
 from entrypoint.host import checks, machine, tools
 from entrypoint.host.threads import in_thread
 from entrypoint.model import Check, Facts, Plan, Topology
-from entrypoint.secret import is_secret, masked
+from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
 
 Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
@@ -131,7 +131,7 @@ def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
     given = []
     for each in fields():
         value = spec.value(each.path)
-        if spec.source(each.path).origin == "default" or each.path in _OWN or is_secret(each.path):
+        if spec.source(each.path).origin == "default" or each.path in _OWN or hides(each.path, str(value)):
             continue
         words = ", ".join(sorted(value)) if each.path == "env" else masked(str(value))  # of variables the names alone
         given.append(Named(each.path, words[:200]))

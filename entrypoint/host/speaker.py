@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from entrypoint.errors import CantCreateError
 from entrypoint.job.analysis import count
 from entrypoint.secret import scrubbed
+from entrypoint.text import escaped, escaped_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,9 +35,10 @@ def write_all(fd: int, data: bytes) -> None:
 
     Raises OSError where nobody reads it any more, or the disk is full.
     """
-    while data:
+    left = memoryview(data)  # else each part would be a copy of all that is left
+    while left:
         try:
-            data = data[os.write(fd, data) :]
+            left = left[os.write(fd, left) :]
         except BlockingIOError:
             select.select([], [fd], [])
 
@@ -52,6 +54,11 @@ def answer(text: str) -> None:
         return
     except OSError as error:
         raise CantCreateError("EP113 cannot write to stdout", error.strerror or "", "make room where it goes") from None
+
+
+def show(text: str) -> None:
+    """Print an answer for people: what users, peers and files say in it moves no cursor."""
+    answer(escaped_lines(text))
 
 
 def hold_standard_streams() -> None:
@@ -84,7 +91,7 @@ class Speaker:
         self._writer: threading.Thread | None = None
 
     def __call__(self, text: str) -> None:
-        line = self._line(scrubbed(text, os.environ))
+        line = self._line(escaped(scrubbed(text, os.environ)))
         with self._changed:
             self._lines.append(line)
             self._bytes += len(line)
@@ -111,7 +118,7 @@ class Speaker:
 
     def _show(self, text: str) -> None:
         with self._changed:
-            self._status = text
+            self._status = escaped(text)
             self._changed.notify_all()
             if self._running() and not text:  # a program may write there next
                 self._changed.wait_for(lambda: not self._drawn, _PATIENCE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import select
 import socket
@@ -19,7 +18,9 @@ from typing import Any
 
 from entrypoint.errors import NoInputError, RefusedError, UnavailableError, UsageError
 from entrypoint.host import health, proc
+from entrypoint.host.files import is_trusted
 from entrypoint.job.board import SOCKET
+from entrypoint.text import from_json
 
 PATIENCE = 3.0  # seconds for an answer, or for the result of a boot that has just ended
 _MOMENT = 0.5  # seconds in which a boot that we have not heard of yet may end, or begin
@@ -182,6 +183,8 @@ def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
+            if not is_trusted(str(run_dir), os.lstat(run_dir)):  # its answer would be anybody's
+                raise PermissionError
             connection.connect(str(run_dir / SOCKET))
             pid = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
             connection.sendall(b"GET /status HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -200,7 +203,7 @@ def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
     head, _, body = data.partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n")[0]:
         raise ValueError(head.split(b"\r\n")[0].decode("latin-1"))
-    return _checked(json.loads(body)), pid
+    return _checked(from_json(body)), pid
 
 
 def _checked(state: Any) -> dict[str, Any]:
@@ -237,12 +240,16 @@ def _is_there(pid: int) -> bool:
 
 
 def result(run_dir: Path) -> dict[str, Any] | None:
-    """How the boot that had this run directory ended; None where that is not known."""
+    """How the boot that had this run directory ended; None where that is not known, or another user says it."""
     with contextlib.suppress(OSError, ValueError):
-        file = os.open(f"{run_dir}-result.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        name = f"{run_dir}-result.json"
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(file, "rb") as opened:
-            ended = json.loads(opened.read(_RESULT))
+            if not is_trusted(name, os.fstat(file)):
+                return None
+            ended = from_json(opened.read(_RESULT))
         fields = dict.fromkeys(("reason", "node", "job", "class"), str) | {"status": int}
         if isinstance(ended, dict) and all(isinstance(ended.get(name), kind) for name, kind in fields.items()):
-            return {"phase": "ended", **ended} if 0 <= ended["status"] <= 255 else None
+            fits = type(ended["status"]) is int and 0 <= ended["status"] <= 255
+            return {"phase": "ended", **ended} if fits else None
     return None

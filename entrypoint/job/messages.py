@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint.phases import NAMES
+from entrypoint.text import one_line
 from entrypoint.values import dataclass, field
 
 Check = Callable[[Any], Any]  # a value as it arrived -> the value; raises Invalid
@@ -35,19 +36,10 @@ _RANKS = 1 << 20
 _EVER = 1e9  # seconds
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}")
-_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")  # colours, titles
 
 
 class Invalid(Exception):
     """What arrived is not a valid message; the reason may be printed."""
-
-
-def one_line(text: str, most: int = TEXT) -> str:
-    """The text as part of a line of ours: no colours, no line ends, nothing that moves a terminal's cursor."""
-    short = text[: 4 * most]
-    plain = _ESCAPES.sub("", short)
-    words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain)
-    return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
 
 
 # ---------------------------------------------------------------------------------------------------------------

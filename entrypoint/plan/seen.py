@@ -14,7 +14,7 @@ import yaml
 from entrypoint import registry
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts, Site
-from entrypoint.secret import HIDDEN, is_secret
+from entrypoint.secret import HIDDEN, hides
 from entrypoint.values import fields, replace
 
 
@@ -53,7 +53,11 @@ def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
         found["site"] = site(platform.site(watched))
     except EntrypointError as error:
         found |= {"error": str(error), "status": error.status}
-    used = {name: HIDDEN if is_secret(name) else facts.env[name] for name in sorted(env.names) if name in facts.env}
+    used = {
+        name: HIDDEN if hides(name, facts.env[name]) else facts.env[name]
+        for name in sorted(env.names)
+        if name in facts.env
+    }
     found["facts"] = {"hostname": facts.hostname, "env": used}
     if facts.files:
         found["facts"]["files"] = dict(facts.files)

@@ -9,6 +9,7 @@ from typing import Any
 from entrypoint import secret, values
 from entrypoint.model import EnvVar, Plan
 from entrypoint.spec import JobSpec, fields
+from entrypoint.text import escaped
 
 _MODES = {
     "exec": "this process becomes the program",
@@ -65,7 +66,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
 
 def _shown(value: Any) -> Any:
     """The plan, or a part of it, as others may read it: no value of a variable, an option or a URL that is secret."""
-    if isinstance(value, EnvVar) and secret.is_secret(value.name):
+    if isinstance(value, EnvVar) and secret.hides(value.name, value.value):
         return values.replace(value, value=secret.HIDDEN)
     if isinstance(value, str):
         return secret.masked(value)
@@ -105,6 +106,8 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
             continue
         value: Any = spec.value(field.path)
         origin = topology.origins.get(field.path) or spec.source(field.path)
+        if isinstance(value, str) and secret.hides(field.path, value):
+            value = secret.HIDDEN
         value = settled.get(field.path, _shown(list(value) if isinstance(value, tuple) else value))
         rows.append((field.path, value, str(origin)))
     return rows
@@ -149,7 +152,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     for path, value, origin in _settings(spec, plan):
         if value is not None:
             lines.append(f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}")
-    return "\n".join(lines) + "\n"
+    return "".join(f"{escaped(line)}\n" for line in lines)
 
 
 def _variables(env: tuple[EnvVar, ...]) -> list[str]:

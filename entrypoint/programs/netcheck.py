@@ -26,6 +26,7 @@ from entrypoint.programs import netpair, netsweep
 from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Stranger, connect
 from entrypoint.programs.netmeeting import Meeting, say
 from entrypoint.programs.netmessages import Arrival, Leave, MeasurePair, Reduce, SweepEnd, SweepPort, Unmeasured
+from entrypoint.text import escaped_lines
 
 _AGAIN = 0.2  # seconds between two tries to reach worker-0's program, which may not listen yet
 
@@ -57,7 +58,7 @@ def _tell(settings: Mapping[str, Any], result: Result, limits: Limits, folder: P
     """Print and write what was seen. Returns the exit status."""
     found = findings(result, limits)
     seen = json.dumps(as_json(result, found), indent=2) + "\n"
-    shown = seen if settings["how"] == "json" else text(result, found)
+    shown = seen if settings["how"] == "json" else escaped_lines(text(result, found))
     print(shown, end="", file=sys.stderr if settings["how"] == "before" else sys.stdout, flush=True)
     log_dir = Path(settings["log_dir"])
     try:

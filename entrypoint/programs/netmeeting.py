@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import Invalid, one_line
+from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
 from entrypoint.netcheck.result import Measured, Reduced, Result, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
@@ -26,6 +26,7 @@ from entrypoint.programs.netmessages import (
     SweepPort,
     Unmeasured,
 )
+from entrypoint.text import escaped, one_line
 
 _TEXT = 300  # characters of an error
 _STRANGERS = 64  # that are named
@@ -188,4 +189,4 @@ class Meeting:
 
 def say(text: str) -> None:
     """A line for people, on stderr."""
-    print(f"netcheck: {text}", file=sys.stderr, flush=True)
+    print(f"netcheck: {escaped(text)}", file=sys.stderr, flush=True)

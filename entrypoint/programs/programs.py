@@ -17,7 +17,7 @@ from entrypoint.host.progress import rest
 from entrypoint.host.speaker import Speaker
 from entrypoint.job import messages
 from entrypoint.job.analysis import End, Ends, ended
-from entrypoint.job.messages import LINE, LINES, one_line
+from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import mpirun
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.plan import environment, session_env, settle, with_supervisor
@@ -26,6 +26,7 @@ from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
+from entrypoint.text import one_line
 from entrypoint.values import replace
 
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce

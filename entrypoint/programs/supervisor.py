@@ -414,7 +414,10 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
-        write_all(2, f"EP440 cannot start {program[0]}: {place}{error.strerror}\n".encode("utf-8", "surrogateescape"))
+        from entrypoint.text import escaped
+
+        words = escaped(f"EP440 cannot start {program[0]}: {place}{error.strerror}")
+        write_all(2, f"{words}\n".encode("utf-8", "backslashreplace"))
     finally:
         os._exit(status)
 

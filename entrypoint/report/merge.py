@@ -12,9 +12,12 @@ from typing import Any
 
 from entrypoint.errors import NoInputError
 from entrypoint.phases import ROLL_CALL, Phase
+from entrypoint.text import escaped, from_json
 from entrypoint.values import dataclass
 
 VERSION = 1
+_NAME = 300  # characters of a name
+_EVER = 1e12  # seconds
 LOGIN = 1.0  # seconds that a login may take: the key exchange, and others that are logged in to at the same time
 _FIRST, _LAST = ("answered", "started"), ("told", "released")  # heard of the node, said to it: at its start, at its end
 
@@ -56,22 +59,20 @@ class Timeline:
 
 def parse(text: str, file: str) -> Timeline:
     """The timeline that a node has written. Raises NoInputError where the text is none."""
-    import json
-
     try:
-        given = json.loads(text)
+        given = from_json(text)
         if given["version"] != VERSION:
-            seen = f"its form is {str(given['version'])[:20]}, this toolkit knows {VERSION}"
+            seen = f"its form is {escaped(str(given['version']), 20)}, this toolkit knows {VERSION}"
             raise NoInputError(f"EP042 {file} is of another version", seen, "use the toolkit that the job ran with")
         return merge(given)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError):
         do = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
         raise NoInputError(f"EP042 {file} is no timeline", "another text", do) from None
 
 
 def merge(given: Mapping[str, Any]) -> Timeline:
     """What is in the file of worker-0, or of another node that has only its own."""
-    me, hosts, peers = int(given["me"]), given["hosts"], given["peers"]
+    me, hosts, peers = int(given["me"]), [escaped(host, _NAME) for host in given["hosts"]], given["peers"]
     own = _bar(me, hosts[me], _phases(given["phases"]), Shift())
     bars = []
     for rank, host in enumerate(hosts):
@@ -80,7 +81,8 @@ def merge(given: Mapping[str, Any]) -> Timeline:
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
     placed = tuple(_moved(bar, -zero) for bar in bars)
     there = [bar for bar in placed if bar.came is not None]
-    return Timeline(str(given["job"]), me, placed, max(there, key=lambda bar: bar.came or 0.0) if there[1:] else None)
+    last = max(there, key=lambda bar: bar.came or 0.0) if there[1:] else None
+    return Timeline(escaped(given["job"], _NAME), me, placed, last)
 
 
 def _of_peer(rank: int, host: str, peer: Mapping[str, Any], given: Mapping[str, Any]) -> Bar:
@@ -93,10 +95,10 @@ def _of_peer(rank: int, host: str, peer: Mapping[str, Any], given: Mapping[str, 
     elif given["me"]:
         note = "not in this file: worker-0's has all nodes"
     elif peer.get("answered"):
-        why = "its clock cannot be compared" if part else peer["why"] or "it told nothing"
+        why = "its clock cannot be compared" if part else escaped(peer["why"]) or "it told nothing"
         note = f"its part did not arrive: {why}"
     else:
-        note = f"it never answered: {peer.get('why') or 'not reached'}"
+        note = f"it never answered: {escaped(peer.get('why') or 'not reached')}"
     return Bar(rank, host, note=note, came=peer.get("answered") or None)
 
 
@@ -108,7 +110,16 @@ def _reached(bar: Bar, own: Bar, answered: float | None) -> Bar:
 
 
 def _phases(rows: list[Any]) -> tuple[Phase, ...]:
-    return tuple(Phase(str(name), float(start), float(end), str(about)) for name, start, end, about in rows)
+    return tuple(
+        Phase(escaped(name, _NAME), _time(start), _time(end), escaped(about, _NAME)) for name, start, end, about in rows
+    )
+
+
+def _time(given: float) -> float:
+    """Seconds on some node's clock. Raises ValueError for a number that no clock has."""
+    if not abs(seconds := float(given)) < _EVER:
+        raise ValueError("no time")
+    return seconds
 
 
 def _bar(rank: int, host: str, phases: tuple[Phase, ...], shift: Shift) -> Bar:

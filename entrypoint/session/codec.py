@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, kind_of, one_line
+from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, kind_of
+from entrypoint.text import one_line
 from entrypoint.values import fields
 
 Kinds = Mapping[str, type]

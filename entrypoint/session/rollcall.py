@@ -24,12 +24,13 @@ from entrypoint.host.keys import Keys
 from entrypoint.host.progress import rest
 from entrypoint.host.speaker import Say
 from entrypoint.job import events, messages
-from entrypoint.job.messages import Invalid, one_line
+from entrypoint.job.messages import Invalid
 from entrypoint.model import Interface, Node, NodeReport, Outcome
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
+from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 
 _TRY = 5.0  # seconds of silence in one step of one attempt

@@ -8,7 +8,8 @@ from typing import Any
 
 from entrypoint.errors import Problem, SpecError
 from entrypoint.model import Origin, Source
-from entrypoint.secret import HIDDEN, is_secret
+from entrypoint.secret import HIDDEN, hides
+from entrypoint.text import escaped
 from entrypoint.values import dataclass
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
@@ -64,7 +65,7 @@ class Report:
 
     def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "", id: str = "EP100") -> None:
         """Note one problem, with its message id; what was seen at a path that names a secret is left out."""
-        if is_secret(path):
+        if hides(path, seen):
             seen = HIDDEN if seen else ""
         where, what = one_line(place.where, 200), f"{id} {what}"
         problem = Problem(where, one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
@@ -85,9 +86,8 @@ class Report:
 
 
 def one_line(text: str, limit: int = 60) -> str:
-    """The text on one line, control characters escaped, shortened to `limit` characters."""
-    short = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
+    """The text as a message shows a value."""
+    return escaped(text, limit)
 
 
 def quoted(text: str) -> str:

@@ -156,7 +156,7 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
             kept += [name for name, text in value.items() if name not in kept and secret.masked(text) != text]
             value = {name: text for name, text in value.items() if name not in kept}
         words = [value] if isinstance(value, str) else value if field.kind == "list" else []
-        if secret.masked_words(list(words)) != list(words):
+        if secret.masked_words(list(words)) != list(words) or (words == [value] and secret.hides(field.path, value)):
             kept.append(field.path)
         elif value != {}:
             out[field.env] = _text(value)
@@ -191,7 +191,7 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
             if field.kind == "mapping":
                 kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]
                 value = {name: entry for name, entry in value.items() if not is_secret(name)}
-            if isinstance(value, str) and secret.masked(value) != value:
+            if isinstance(value, str) and (secret.masked(value) != value or secret.hides(field.path, value)):
                 kept.append(field.path)
             elif value != {}:
                 out.append(Given((field.env, *field.aliases), _text(value)))

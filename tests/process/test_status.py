@@ -143,7 +143,7 @@ def test_several_have_to_be_told_apart() -> None:
 
 
 AS_ANOTHER = """
-import locale, os, sys
+import json, locale, os, sys
 from entrypoint import cli
 import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.host.status, entrypoint.spec
 os.setgroups([])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.secret import hides
 from tests.cluster import SECRET, Cluster, clean_environment, until
 from tests.security.door import needs_ssh
 
@@ -199,3 +201,48 @@ def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
     assert job.out().count(f"RANK {digests}") == 2
     left = [path for path in job.folder.rglob("*") if path.is_file() and path.name != "job.yaml"]
     assert leaks(*(path.read_text(errors="replace") for path in left)) == []
+
+
+MISTAKEN = {
+    "hexadecimal": secrets.token_hex(32),
+    "base64": base64.b64encode(secrets.token_bytes(33)).decode(),
+    "base64, as a path begins": f"/{base64.b64encode(hashlib.sha256(b'1').digest()).decode()}",
+    "short": "hunter2hunter",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [*((kind, "spec") for kind in MISTAKEN), *(("base64", how) for how in ("flag", "variable", "another variable"))],
+)
+def test_a_secret_in_the_place_of_its_file_is_nowhere(kind: str, how: str, tmp_path: Path) -> None:
+    """In what plan, run, check and render print and write, errors included."""
+    mistaken = MISTAKEN[kind]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": str(tmp_path / "run")}
+    (tmp_path / "job.yaml").write_text(
+        f"hosts: [node-0, node-1]\nnode_rank: 0\nlauncher: mpirun\nslots: 1\n"
+        f"{f'secret_file: {json.dumps(mistaken)}' if how == 'spec' else ''}\ncommand: ['true']\n"
+    )
+    flags = ["--spec", "job.yaml", *(["--secret-file", mistaken] if how == "flag" else [])]
+    env |= {"ENTRYPOINT_SECRET_FILE": mistaken} if how == "variable" else {}
+    env |= {"HF_TOKEN_PATH": mistaken, "ENTRYPOINT_SECRET": "4f" * 8 + "9ab3c"} if how == "another variable" else {}
+    given = ["--env", f"MY_TOKEN_FILE={mistaken}"] if how == "another variable" else []
+    commands = [["plan", *given], ["plan", "--json", *given], ["facts"], ["check"], ["render", "--out", "made"]]
+    for words in commands + ([["run"]] if how != "another variable" else []):  # which would wait for its peer
+        argv = [sys.executable, "-m", "entrypoint", *words, *flags]
+        done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert mistaken not in done.stdout + done.stderr, (words, done)
+        assert done.returncode != 70, done
+    files = [each for each in tmp_path.rglob("*") if each.is_file() and each.name != "job.yaml"]
+    assert [each for each in files if mistaken in each.read_text()] == []
+
+
+def test_the_name_of_a_file_is_shown() -> None:
+    """The control: who gives a file sees which."""
+    assert hides("secret_file", "abc")
+    assert hides("HF_TOKEN_PATH", "hf_abc")
+    assert hides("ssh.host_key", "-----BEGIN OPENSSH PRIVATE KEY-----")
+    for name in ("/run/secrets/job", "./job.secret", "~/.secrets/my-long-training-job-secret-2", "$MA_JOB_DIR/secret"):
+        assert not hides("secret_file", name)
+        assert not hides("ENTRYPOINT_SECRET_FILE", name)
+    assert not hides("workdir", secrets.token_hex(32))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from entrypoint.job import messages
-from entrypoint.job.messages import Invalid, one_line
+from entrypoint.job.messages import Invalid
 from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
+from entrypoint.text import one_line
 from tests.contributing import section
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "not_ready": None}

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint import explain, interfaces, render, secret
+from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.check import cards, smi
 from entrypoint.deploy import _patch, slurm
 from entrypoint.host import tools
-from entrypoint.job import messages
 from entrypoint.launchers import _command, mpirun
 from entrypoint.plan import faults
 from entrypoint.platforms import _nodelist, volcano
@@ -43,9 +42,11 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "masked": secret.masked,
     "masked_words": lambda text: secret.masked_words([text, text[:-1], *text[:2000].split(" ")]),
     "is_secret": secret.is_secret,
+    "hides": lambda it: secret.hides("secret_file", f"/{it}"),
     "weakness": lambda text: secret.weakness(text.encode()),
     "line of mpirun": lambda text: mpirun.shown(text.replace(" ", "\0").encode()),
-    "one_line": messages.one_line,
+    "escaped": lambda it: text.escaped(it, len(it)),
+    "one_line": lambda it: text.one_line(it, len(it)),
     "number": lambda text: re.fullmatch(loading._DECIMAL, text),
     "service": lambda text: fields.is_service(text, text),
     "variable": rules.VARIABLE.fullmatch,
@@ -139,6 +140,7 @@ def test_many_words_and_many_secrets() -> None:
 
 # Modules whose other expressions are not above, and why.
 ELSEWHERE = {
+    "job/messages.py": "classes that have no character in common",
     "cli/parser.py": "a literal",
     "check/node.py": "begins at the text's begin, with no repetition before .*",
     "deploy/_dump.py": "one class",

@@ -1,0 +1,76 @@
+"""Whatever users, platforms, files and peers say: no answer and no message moves a terminal's cursor or gets a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoint.text import LONGEST, escaped, escaped_lines, one_line
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e\nFORGED"
+SAGEMAKER = {
+    "TRAINING_JOB_NAME": "job", "SM_HOSTS": json.dumps([f"a{EVIL}", "b"]), "SM_CURRENT_HOST": "b",
+}  # fmt: skip
+TIMELINE = {
+    "version": 1, "job": EVIL, "me": 0, "hosts": [f"a{EVIL}", "b"], "alone": False,
+    "phases": [[f"x{EVIL}", 0, 1, ""], ["roll call", 0, 1, EVIL]],
+    "peers": {"1": {"part": None, "answered": None, "why": EVIL}},
+}  # fmt: skip
+RESULT = {"status": 7, "reason": EVIL, "node": EVIL, "job": EVIL, "class": "job"}
+COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "a platform's hosts": (["plan"], SAGEMAKER),
+    "a command": (["plan", "--", "python", EVIL], {}),
+    "a flag": (["plan", f"--{EVIL}"], {}),
+    "a value": (["plan", "--slots", EVIL], {}),
+    "a command that there is not": ([EVIL], {}),
+    "a launcher": (["run", "--launcher", EVIL, "--", "true"], {}),
+    "a program": (["run", "--launcher", "plain", "--slots", "2", "--", f"./{EVIL}"], {}),
+    "a program that we become": (["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"], {}),
+    "a variable's name": (["plan", "--", "true"], {f"ENTRYPOINT_{EVIL}": "x"}),
+    "a workdir": (["plan", "--", "true"], {"ENTRYPOINT_WORKDIR": f"/{EVIL}"}),
+    "a spec": (["plan", "--spec", f"/{EVIL}"], {}),
+    "words to explain": (["explain", EVIL], {}),
+    "a run directory": (["status", "--run-dir", f"/{EVIL}"], {}),
+    "a folder to report": (["report", f"/{EVIL}"], {}),
+    "a timeline": (["report", "run"], {}),
+    "a result": (["status", "--run-dir", "run"], {}),
+    "a rank table": (["ranktable", "show", "table.json"], {}),
+    "facts": (["facts"], SAGEMAKER),
+    "a check": (["check", "--", EVIL], {}),
+    "as JSON": (["plan", "--json", "--", EVIL], {}),
+}
+
+
+def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]:
+    for name, content in (("run-timeline.json", TIMELINE), ("run-result.json", RESULT)):
+        (folder / name).write_text(json.dumps(content))
+    (folder / "table.json").write_text(json.dumps({"version": EVIL, "status": EVIL}))
+    base = {"PATH": os.environ["PATH"], "HOME": str(folder), "ENTRYPOINT_RUN_DIR": str(folder / "boot")}
+    done = subprocess.run(
+        [sys.executable, "-m", "entrypoint", *words], env={**base, **env}, cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_no_control_character_and_no_line_of_others(case: str, tmp_path: Path) -> None:
+    status, text = said(tmp_path, *COMMANDS[case])
+    assert text.strip()
+    assert status not in (70, -6), text
+    assert [line for line in text.split("\n") if not line.isprintable()] == []
+    assert not [line for line in text.split("\n") if line.lstrip(" '\"").startswith("FORGED")]
+
+
+def test_the_check_sees_what_is_not_escaped() -> None:
+    """The control."""
+    assert not EVIL.isprintable()
+    assert escaped(EVIL) == r"\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e\nFORGED"
+    assert escaped_lines("a\n\x1bb\n") == "a\n\\x1bb\n"
+    assert one_line(EVIL) == "  1m\ufffd FORGED".replace("  1m", " \ufffd1m")
+    assert len(escaped("x" * (LONGEST + 1))) == LONGEST
