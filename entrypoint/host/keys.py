@@ -133,20 +133,37 @@ def _known_hosts(topology: Topology, host: bytes) -> str:
 
 def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
     """The seed and the public key for each use of the secret."""
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    seeds = [HKDF(hashes.SHA256(), 32, _SALT, info).derive(secret) for info in infos]
-    return [(seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()) for seed in seeds]
+    try:
+        seeds = [HKDF(hashes.SHA256(), 32, _SALT, info).derive(secret) for info in infos]
+        return [(seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()) for seed in seeds]
+    except (InternalError, UnsupportedAlgorithm) as error:
+        raise _unsupported(error) from None
 
 
 def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
     """As _pairs, in less time and memory, where OpenSSL's own library is there."""
     if (crypto := openssl.library()) is None:
         return _pairs(secret, infos)
-    seeds = [openssl.seed(crypto, secret, _SALT, info) for info in infos]
-    return [(seed, openssl.public(crypto, seed)) for seed in seeds]
+    try:
+        seeds = [openssl.seed(crypto, secret, _SALT, info) for info in infos]
+        return [(seed, openssl.public(crypto, seed)) for seed in seeds]
+    except openssl.UnsupportedError as error:
+        raise _unsupported(error) from None
+
+
+def _unsupported(error: Exception) -> ConfigError:
+    """What OpenSSL lacks here, such as the fips provider that its configuration asks for."""
+    set_to = os.environ.get("OPENSSL_CONF")
+    return ConfigError(
+        "EP426 this image's OpenSSL cannot make the job's keys",
+        f"{error}; OPENSSL_CONF is {set_to or 'not set'}",
+        "install the providers that OpenSSL's configuration asks for (fips.so), or unset OPENSSL_CONF",
+    )
 
 
 def _mounted(spec: JobSpec, topology: Topology) -> Keys:

@@ -17,6 +17,10 @@ _FUNCTIONS = {
 }  # result, arguments
 
 
+class UnsupportedError(Exception):
+    """The library is there, and lacks what a provider should have brought."""
+
+
 @cache
 def library() -> CDLL | None:
     """The library; None where there is none that we know."""
@@ -40,7 +44,7 @@ def seed(crypto: CDLL, secret: bytes, salt: bytes, info: bytes) -> bytes:
 def _hmac(crypto: CDLL, key: bytes, text: bytes) -> bytes:
     made = create_string_buffer(32)
     if not crypto.HMAC(crypto.EVP_sha256(), key, len(key), text, len(text), made, None):
-        raise RuntimeError("libcrypto has no HMAC-SHA256")
+        raise UnsupportedError("libcrypto has no HMAC-SHA256")
     return made.raw
 
 
@@ -49,7 +53,7 @@ def public(crypto: CDLL, seed: bytes) -> bytes:
     key, made = crypto.EVP_PKEY_new_raw_private_key(_ED25519, None, seed, len(seed)), create_string_buffer(32)
     try:
         if not key or crypto.EVP_PKEY_get_raw_public_key(key, made, byref(c_size_t(32))) != 1:
-            raise RuntimeError("libcrypto has no Ed25519")
+            raise UnsupportedError("libcrypto has no Ed25519")
     finally:
         crypto.EVP_PKEY_free(key)
     return made.raw

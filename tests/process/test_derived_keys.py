@@ -7,6 +7,8 @@ import hmac
 import os
 import re
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -314,3 +316,34 @@ def test_a_worker_without_openssl_s_library_derives_them_too(monkeypatch: pytest
         assert make(1).client_public == make(0).client_public
     finally:
         openssl.library.cache_clear()
+
+
+FIPS_ALONE = """\
+openssl_conf = init
+[init]
+providers = providers
+alg_section = algorithms
+[providers]
+fips = active
+base = active
+[active]
+activate = 1
+[algorithms]
+default_properties = fips=yes
+"""
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("without", [True, False])
+def test_an_openssl_without_its_provider_is_named(rank: str, without: bool, tmp_path: Path) -> None:
+    """The control: with OpenSSL's own configuration, the plan is accepted."""
+    (tmp_path / "fips.cnf").write_text(FIPS_ALONE)
+    env = {
+        "PATH": os.environ["PATH"], "ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_NODE_RANK": rank,
+        "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.3", "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
+        "OPENSSL_CONF": str(tmp_path / "fips.cnf") if without else "/dev/null",
+    }  # fmt: skip
+    argv = [sys.executable, "-m", "entrypoint", "plan", "--launcher", "mpirun", "--slots", "1", "--", "true"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+    named = "EP426 this image's OpenSSL cannot make the job's keys" in done.stderr
+    assert (done.returncode, named, "EP900" in done.stderr) == (78 if without else 0, without, False), done.stderr
