@@ -1,6 +1,6 @@
-"""Output as whole lines, each with what was asked for (`logs` of the spec): the time and a prefix, or a JSON object.
+"""Output as whole lines: as they are, or with what was asked for (`logs` of the spec): the time and a prefix, or JSON.
 
-It runs in each rank's supervisor, where it is imported only if lines were asked for, so it imports little.
+It runs in the supervisor of each rank whose lines could mix with others', so it imports little.
 """
 
 from __future__ import annotations
@@ -29,24 +29,32 @@ class Lines:
         self._held: list[bytes] = []  # of a line that has not ended yet
         self._size = 0  # of it
 
+    @property
+    def open(self) -> int:
+        """Bytes of a line whose end may be awaited for some time only: what follows can be printed after them."""
+        return self._size if self._shape is as_it_is else 0
+
     def take(self, data: bytes) -> bytes:
         """The lines that end in this piece."""
         if b"\n" not in data and b"\r" not in data and self._size + len(data) <= LONGEST:
             self._held.append(data)
             self._size += len(data)
             return b""
-        lines = b"".join((*self._held, data)).splitlines(keepends=True)
-        rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
-        if len(rest) > LONGEST:
-            lines.append(rest)
-            rest = b""
-        self._held, self._size = [rest], len(rest)
-        return self._shape(lines) if lines else b""
+        data = b"".join((*self._held, data))
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if len(data) - cut > LONGEST:
+            cut = len(data)
+        self._held, self._size = [data[cut:]], len(data) - cut
+        whole = data[:cut]
+        return self._shape([whole] if self._shape is as_it_is else whole.splitlines(keepends=True)) if whole else b""
 
     def rest(self) -> bytes:
         """The last line, which has no end."""
         last, self._held, self._size = b"".join(self._held), [], 0
         return self._shape([last]) if last else b""
+
+
+as_it_is: Shape = b"".join  # the lines, byte for byte
 
 
 def text(prefix: bytes, timestamps: bool) -> Shape:
@@ -128,6 +136,8 @@ def message(form: str) -> Callable[[str, str, str], bytes]:
 
 def shape(options: dict[str, str], stream: str) -> Shape:
     """What a supervisor's --lines, --node, --rank, --prefix and --timestamps ask for. `stream` is stdout or stderr."""
+    if options["--lines"] == "whole":
+        return as_it_is
     rank = options.get("--rank", "")
     if options["--lines"] == "json":
         return json(options.get("--node", ""), rank, stream)

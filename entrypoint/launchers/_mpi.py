@@ -28,8 +28,9 @@ def launch(
 
     `number` is a rank's number, for a shell; `options` are more for its supervisor; `tagged` as in Launch.
     """
+    lines = logs.options(spec.logs, topology, "{rank}", tagged, mixed=are_mixed(spec, topology, members))
     return Launch(
-        files=(_rank_script(spec, topology, each, number, options, tagged),),
+        files=(_rank_script(spec, topology, each, number, (*options, *lines)),),
         tagged=tagged,
         env_file=_ENV_FILE,
         needs_roll_call=len(topology.nodes) > 1,
@@ -43,13 +44,12 @@ def launch(
 
 
 def _rank_script(
-    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str], tagged: str
+    spec: JobSpec, topology: Topology, each: Mapping[str, str], number: str, options: Sequence[str]
 ) -> File:
     """What the daemon starts for each rank, on whichever node it runs."""
     words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
     words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes", "--nested", "{rank}"]
     words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
-    words += logs.options(spec.logs, topology, "{rank}", tagged)
     context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}
     return file("rank.sh", {**context, "number": number})
 
@@ -75,6 +75,11 @@ def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str
     """A file of that name, from its template or another one."""
     origin = f"mpirun/{template or name}.j2"
     return File(name, render(origin, context), origin, mode)
+
+
+def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
+    """Whether what several ranks, or one and daemons, print comes together, and lines of it could mix."""
+    return len(topology.nodes) > 1 or ranks(spec, members) > 1
 
 
 def hostfile(spec: JobSpec, topology: Topology) -> str:

@@ -66,7 +66,8 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     """What a launcher starts for each rank of this node."""
     number = f"{supervised.OF_PROGRAM}.{{rank}}"
     own = ("--pipe", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
-    words = supervised.command(topology, number, *own, *logs.options(spec.logs, topology, "{rank}", "pipe"))
+    how = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
+    words = supervised.command(topology, number, *own, *how)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

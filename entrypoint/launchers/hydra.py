@@ -50,7 +50,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "hydra")
     _refuse(spec)
     many = len(topology.nodes) > 1
-    tagged = "mpirun" if spec.logs.lines else ""
+    tagged = "mpirun" if _is_tagged(spec, topology, members) else ""
     # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", tagged=tagged)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
@@ -75,6 +75,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
+def _is_tagged(spec: JobSpec, topology: Topology, members: Members) -> bool:
+    """Whether it is to tag what ranks print: not where nobody asked for lines and the user's own options do that."""
+    if spec.logs.lines or not _mpi.are_mixed(spec, topology, members):
+        return spec.logs.lines
+    return not _mpi.refused(spec, "hydra", _OUTPUT)
+
+
 def _refuse(spec: JobSpec) -> None:
     problems = []
     for path in _OF_OPEN_MPI:
@@ -89,7 +96,7 @@ def _refuse(spec: JobSpec) -> None:
 def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
     """The words that start it."""
     # It cuts what ranks print, and this begins each piece as Open MPI 4 does (unite.py): group, rank.
-    tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if spec.logs.lines else ()
+    tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if _is_tagged(spec, topology, members) else ()
     more = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
     # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)

@@ -53,7 +53,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
-    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, members)
+    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, topology, members)
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, tagged=tagged)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
@@ -78,14 +78,16 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
-def _tags(spec: JobSpec, members: Members) -> str:
-    """How mpirun says which rank each piece of output is of, for it cuts lines. "" where nobody asked for lines.
+def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
+    """How mpirun says which rank each piece of output is of, for it cuts lines. "" where one rank alone prints, or
+    where nobody asked for lines and the user's own options tag them.
 
     Open MPI 5 would join pieces to lines itself, and mixes those of all ranks and streams (PMIx, pmix_iof_write_output:
     `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw` leaves it out.
     """
     major = members.reports[0].mpi.split(".")[0]
-    if not spec.logs.lines or not major.isdigit():
+    whole = _mpi.are_mixed(spec, topology, members) and not _mpi.refused(spec, "mpirun", _OUTPUT)
+    if not (spec.logs.lines or whole) or not major.isdigit():
         return ""
     return "mpirun" if int(major) < 5 else "prterun"
 
@@ -117,7 +119,7 @@ def _script(
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
         "grace": max(1, round(spec.timeouts.grace)),
-        "tags": _TAGS[_tags(spec, members)],
+        "tags": _TAGS[_tags(spec, topology, members)],
     }
     return _mpi.file("run_mpi.sh", context, mode)
 

@@ -92,8 +92,10 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     """The launch, with what the logs that were asked for need."""
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
-    if spec.logs.lines and launch.programs and (launch.tagged or len(launch.programs) > 1):
-        words = logs.options(replace(spec.logs, files="none"), topology, through=launch.tagged or "pipe")
+    labels = any(program.label for program in launch.programs) and not spec.logs.lines  # these keep lines apart, too
+    if launch.programs and (launch.tagged or (len(launch.programs) > 1 and not labels)):
+        own = replace(spec.logs, files="none")
+        words = logs.options(own, topology, through=launch.tagged or "pipe", mixed=True)
         launch = replace(launch, unite=(topology.python, "-I", "-S", supervised.UNITE, *words))
     return launch
 
@@ -117,7 +119,8 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
         options += ["--answer", "yes"]
     through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""
     rank = "" if program.rank is None else str(program.rank)
-    options += logs.options(spec.logs, topology, rank, through, program.log)
+    mixed = bool(through) and topology.this.slots > 1
+    options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
     return (*supervised.command(topology, str(number), *options), "--", *program.argv)
 
 

@@ -2,6 +2,7 @@
 
 What a pipe takes at once is never mixed (PIPE_BUF); a longer line would be. Open MPI and Hydra cut their ranks' output
 anywhere, and what comes first goes first; each piece begins with a tag where they are asked, `[1,RANK]<stdout>:`.
+So every line of several ranks takes this way, whether a prefix was asked for or not.
 """
 
 from __future__ import annotations
@@ -9,32 +10,40 @@ from __future__ import annotations
 import os
 
 from entrypoint.host.lines import LONGEST, Lines
+from entrypoint.programs.stream import END, OPEN
 
 if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
     from re import Pattern
 
 PIECE = 4096  # bytes that a pipe takes in one piece
 _TAIL = 16384  # bytes kept of a program's own words (stream.py)
-# What begins a sender's pieces, and what is a line's end inside of them. Bytes that would look like those, or like the
-# tags of Open MPI, are escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
-MARK, END = b"\x1e", b"\x1f"
+# What begins a sender's pieces. Bytes that would look like this, like END and OPEN, or like the tags of Open MPI, are
+# escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
+MARK, _ESCAPE = b"\x1e", b"\x10"
 _CODES = (
-    (b"\x10", b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"<", b"\x103"), (b"\r\n", b"\x104\n"), (b"\n", END),
+    (_ESCAPE, b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"]<", b"]\x103"), (b"\r\n", b"\x104\n"),
+    (OPEN, b"\x105"), (b"\n", END),
 )  # fmt: skip
+_ESCAPED = {b"0": _ESCAPE, b"1": MARK, b"2": END, b"3": b"<", b"4": b"\r", b"5": OPEN}
 
 
 def coded(data: bytes) -> bytes:
-    """Lines without a line end in them."""
+    """Lines without a line end in them; OPEN ends the last one where it has none."""
+    is_open = data and not data.endswith((b"\n", b"\r"))
     for plain, code in _CODES:
-        data = data.replace(plain, code)
-    return data
+        if plain[:1] in data:  # a search for two bytes is slow
+            data = data.replace(plain, code)
+    return data + OPEN if is_open else data
 
 
 def decoded(data: bytes) -> bytes:
     """The lines that `coded` was given."""
-    for plain, code in reversed(_CODES):
-        data = data.replace(code, plain)
-    return data
+    data = data.replace(OPEN, b"").replace(END, b"\n")
+    if _ESCAPE not in data:
+        return data
+    first, *others = data.split(_ESCAPE)
+    return first + b"".join([_ESCAPED.get(each[:1], _ESCAPE + each[:1]) + each[1:] for each in others])
 
 
 def batches(lines: bytes) -> list[bytes]:
@@ -51,60 +60,45 @@ def batches(lines: bytes) -> list[bytes]:
 # What a rank's supervisor writes: `take` gives it, each piece for one call, once something has come, `rest` at the end
 
 
-class Plain:
-    """Lines as they are, where no other rank writes."""
+class Sender:
+    """Makes pieces of a program's output. `pieces` makes them of lines; the last of these may have no end."""
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
+        self.lines, self.pieces = lines, pieces
 
     def take(self, data: bytes) -> list[bytes]:
         """The lines that end in this piece."""
-        return batches(self._lines.take(data))
+        return self.pieces(self.lines.take(data))
 
     def rest(self) -> list[bytes]:
         """The last line."""
-        return batches(self._lines.rest())
+        return self.pieces(self.lines.rest())
 
 
-class Marked:
+def marked(lines: Lines, stream: int) -> Sender:
     """Lines in pieces of our own, `<MARK>PID.STREAM:...`, each a line that a pipe takes at once."""
+    head = MARK + f"{os.getpid()}.{stream}:".encode()
+    room = PIECE - len(head) - 1
 
-    def __init__(self, lines: Lines, stream: int) -> None:
-        self._lines = lines
-        self._head = MARK + f"{os.getpid()}.{stream}:".encode()
+    def pieces(lines: bytes) -> list[bytes]:
+        data = coded(lines)
+        return [head + data[at : at + room] + b"\n" for at in range(0, len(data), room)]
 
-    def take(self, data: bytes) -> list[bytes]:
-        """The lines that end in this piece."""
-        return self._pieces(self._lines.take(data))
-
-    def rest(self) -> list[bytes]:
-        """The last line."""
-        return self._pieces(self._lines.rest())
-
-    def _pieces(self, lines: bytes) -> list[bytes]:
-        data, room = coded(lines), PIECE - len(self._head) - 1
-        return [self._head + data[at : at + room] + b"\n" for at in range(0, len(data), room)]
+    return Sender(lines, pieces)
 
 
-class ForMpirun:
+def for_mpirun(lines: Lines) -> Sender:
     """Lines for an MPI, which cuts and tags them itself; the first one is marked."""
+    begin = MARK
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines, self._begin = lines, MARK
-
-    def take(self, data: bytes) -> list[bytes]:
-        """The lines that end in this piece."""
-        return self._piece(self._lines.take(data))
-
-    def rest(self) -> list[bytes]:
-        """The last line."""
-        return self._piece(self._lines.rest())
-
-    def _piece(self, lines: bytes) -> list[bytes]:
+    def pieces(lines: bytes) -> list[bytes]:
+        nonlocal begin
         if not lines:
             return []
-        piece, self._begin = self._begin + coded(lines), b""
+        piece, begin = begin + coded(lines), b""
         return [piece]
+
+    return Sender(lines, pieces)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -122,9 +116,18 @@ class Senders:
     def __contains__(self, sender: bytes) -> bool:
         return sender in self._held
 
+    @property
+    def any(self) -> bool:
+        """Whether a supervisor has sent anything."""
+        return bool(self._held)
+
+    def is_within_line(self, sender: bytes) -> bool:
+        """Whether a line of this sender has begun, and not ended."""
+        return any(self._held[sender])
+
     def join(self, sender: bytes, piece: bytes) -> bytes:
         """The lines of this sender that end in this piece."""
-        cut = max(piece.rfind(END), piece.rfind(b"\r")) + 1
+        cut = max(piece.rfind(END), piece.rfind(b"\r"), piece.rfind(OPEN)) + 1
         held = self._held.setdefault(sender, [])
         if not cut:
             held.append(piece)
@@ -148,48 +151,56 @@ class Senders:
 
 
 class United:
-    """Takes the pieces of Marked."""
+    """Takes the pieces of `marked`."""
+
+    pieces = staticmethod(batches)
 
     def __init__(self, own: Lines, tail: bytearray) -> None:
-        self._senders = Senders(own, tail)
-        self._line: list[bytes] = []  # a piece that has not ended yet
+        self.lines = own
+        self.senders = Senders(own, tail)
+        self._piece: list[bytes] = []  # one that has not ended yet
         self._size = 0  # of it
 
     def take(self, data: bytes) -> list[bytes]:
         """The lines that end in this piece."""
-        *lines, rest = data.split(b"\n")
+        *pieces, rest = data.split(b"\n")
         out = []
-        if lines:
-            lines[0] = b"".join((*self._line, lines[0]))
-            self._line, self._size = [], 0
-            out = [self._passed(line) for line in lines]
-        self._line.append(rest)
-        self._size += len(rest)
+        if pieces:
+            pieces[0] = b"".join((*self._piece, pieces[0]))
+            self._piece, self._size = [], 0
+            out = [self._passed(piece) for piece in pieces]
+        if self._piece or MARK in rest:
+            self._piece.append(rest)
+            self._size += len(rest)
+        else:
+            out.append(self.senders.own(rest))
         if self._size > LONGEST:  # nobody's piece is that long
-            out.append(self._senders.own(b"".join(self._line)))
-            self._line, self._size = [], 0
+            out.append(self.senders.own(b"".join(self._piece)))
+            self._piece, self._size = [], 0
         return batches(b"".join(out))
 
     def rest(self) -> list[bytes]:
         """What has come without an end."""
-        last, self._line = b"".join(self._line), []
-        return self._senders.rest(last)
+        last, self._piece = b"".join(self._piece), []
+        return self.senders.rest(last)
 
     def _passed(self, line: bytes) -> bytes:
         before, mark, piece = line.partition(MARK)
         if not mark:
-            return self._senders.own(line + b"\n")
+            return self.senders.own(line + b"\n")
         sender, _, piece = piece.partition(b":")
-        return (self._senders.own(before + b"\n") if before else b"") + self._senders.join(sender, piece)
+        return self.senders.own(before) + self.senders.join(sender, piece)
 
 
 class FromMpirun:
-    """Takes what an MPI made of ForMpirun's lines. `tag` finds its tags; ranks without a supervisor mark nothing."""
+    """Takes what an MPI made of `for_mpirun`'s lines. `tag` finds its tags; ranks without a supervisor mark nothing."""
 
+    pieces = staticmethod(batches)
     _LONGEST_TAG, _OF_TAGS = 40, b"[],<>0123456789stdouterriag: "  # bytes
 
     def __init__(self, own: Lines, tag: Pattern[bytes]) -> None:
-        self._senders, self._tag = Senders(own, bytearray()), tag
+        self.lines = own
+        self.senders, self._tag = Senders(own, bytearray()), tag
         self._sender = b""  # whose the last piece was
         self._rest = b""  # that may be the beginning of a tag
 
@@ -211,13 +222,21 @@ class FromMpirun:
     def _piece(self, piece: bytes) -> bytes:
         before, mark, after = piece.partition(MARK)
         if mark:
-            return self._senders.own(before) + self._senders.join(self._sender, after)
-        if self._sender not in self._senders:
-            return self._senders.own(piece)
-        piece, end, said = piece.partition(b"\n")  # what ends a line is mpirun's own word
-        return self._senders.join(self._sender, piece) + (self._senders.own(said) if end else b"")
+            return self.senders.own(before) + self.senders.join(self._sender, after)
+        if self._sender not in self.senders:
+            return self.senders.own(piece)
+        if b"\n" not in piece:
+            return self.senders.join(self._sender, piece)
+        # What ends a line is mpirun's own. It begins where the rank's last line has ended, unless that is half through.
+        said = piece.find(b"\n")
+        begin = max(piece.rfind(END, 0, said), piece.rfind(OPEN, 0, said)) + 1
+        if not begin and self.senders.is_within_line(self._sender):
+            begin, said = said, said + 1
+        else:
+            said = begin
+        return self.senders.join(self._sender, piece[:begin]) + self.senders.own(piece[said:])
 
     def rest(self) -> list[bytes]:
         """What has come without an end."""
         last, self._rest = self._rest, b""
-        return [each for each in (self._passed(last), *self._senders.rest(b"")) if each]
+        return [each for each in (self._passed(last), *self.senders.rest(b"")) if each]

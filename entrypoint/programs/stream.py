@@ -6,18 +6,23 @@ It runs in each rank's supervisor, so it imports little: starting must be fast.
 from __future__ import annotations
 
 import os
-import select
 import time
 
 if False:  # only for type checkers: importing it is slow
     from typing import Protocol
 
+    from entrypoint.host.lines import Lines
     from entrypoint.programs.copies import Copy
 
     class Whole(Protocol):
         """What makes pieces to write, each in one call, of what has come (frames.py)."""
 
+        @property
+        def lines(self) -> Lines: ...
+
         def take(self, data: bytes) -> list[bytes]: ...
+
+        def pieces(self, lines: bytes) -> list[bytes]: ...
 
         def rest(self) -> list[bytes]: ...
 
@@ -26,7 +31,10 @@ _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
 _TURN = 32  # times that a stream reads and writes before others get their turn
-_TOGETHER = 5  # milliseconds to wait for the end of a line: Python, unbuffered, writes a line and its end apart
+_QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
+_OPEN = 5.0  # seconds after which it is passed on anyway: dots may come one by one
+NEVER = float("inf")
+END, OPEN = b"\x1f", b"\x1d"  # in pieces for others (frames.py): a line's end, and the place of one that is missing
 _MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
 
 
@@ -43,13 +51,15 @@ class Stream:
         last_output: str | None,
         lines: Whole | None = None,
     ) -> None:
-        """`lines` makes other lines of the program's, where they were asked for: nothing else is written then."""
+        """`lines` makes whole lines of the program's, or others where asked for: nothing else is written then."""
         self.source, self._label, self._tail, self._log, self._lines = source, label, tail, log, lines
         # File for the time of the last output, -1 where nobody looks at it.
         self._last_output = _opened(last_output) if last_output else -1
         self._marks = target  # how many bytes of that file say whether our last line has ended
         self._ended = True  # whether the last output ended its line
         self._rest = b""  # a line that has not ended yet
+        self.due = NEVER  # when what `lines` holds is passed on without its end
+        self._opened = 0.0  # when that line began
         self.open = True
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
         own = _own(target)
@@ -113,18 +123,17 @@ class Stream:
             pieces = [piece[at : at + _PIECE] for piece in pieces for at in range(0, len(piece), _PIECE)]
         self.waiting += pieces
 
+    def pass_late(self) -> None:
+        """Pass on a line whose end has not come in time."""
+        if self._lines is not None and time.monotonic() >= self.due:
+            self._wait_for_room(self._lines.pieces(self._lines.lines.rest()))
+            self.write()
+
     def _take(self) -> bytes:
-        """What is there; a line with its end, if that comes at once: else lines of several ranks would mix."""
+        """What is there, and more of it where that is much."""
         data = os.read(self.source, _CHUNK)
         if len(data) >= _PIECE - 1:  # as much as a terminal gives at a time
             return data + self._more(_CHUNK - len(data))
-        if data and b"\n" not in data:
-            more = select.poll()
-            more.register(self.source, select.POLLIN)
-            try:
-                return data + os.read(self.source, _CHUNK) if more.poll(_TOGETHER) else data
-            except OSError:
-                pass  # a terminal that nobody holds any more, as the next read will find
         return data
 
     def _more(self, room: int) -> bytes:
@@ -159,6 +168,15 @@ class Stream:
 
     def write(self) -> None:
         """Pass on what there is room for."""
+        self._write()
+        now = time.monotonic()
+        if self._lines is None or self.waiting or not self._lines.lines.open:
+            self.due = NEVER  # what waits for a reader is not read, so its end cannot come
+            return
+        self._opened = now if self.due == NEVER else self._opened
+        self.due = min(now + _QUIET, self._opened + _OPEN)
+
+    def _write(self) -> None:
         while self.waiting:
             try:
                 sent = os.write(self.target, self.waiting[0])
@@ -168,7 +186,7 @@ class Stream:
                 self.waiting.clear()  # nobody reads it, or the disk is full: no reason to end the program
                 return
             written = self.waiting[0][:sent]
-            self._note_end(written.endswith(b"\n") if self._lines is None else not written.endswith(b"\r"))
+            self._note_end(written.endswith((b"\n", END)) and not written.endswith(OPEN + b"\n"))
             self.waiting[:1] = [left] if (left := self.waiting[0][sent:]) else []
             if self._blocks:
                 return  # until it has room again

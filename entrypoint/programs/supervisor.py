@@ -22,7 +22,8 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
-    --lines    text or json: pass on whole lines, each as these ask for (host/lines.py); --answer yes: but not stdout's
+    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for (host/lines.py);
+               --answer yes: but not stdout's
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
     --through  how lines reach the one who prints them (frames.py). pipe: in pieces that others' do not mix with;
@@ -41,7 +42,7 @@ import time
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat, undo_launcher
 from entrypoint.launchers._daemons import DAEMONS
-from entrypoint.programs.stream import Stream, write_all
+from entrypoint.programs.stream import NEVER, Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -188,11 +189,12 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
 
     lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
     through = options.get("--through")
-    if through == "pipe":
-        return frames.Marked(lines, fd)
+    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # as a rank of torchrun --redirects
+    if through == "pipe" and not has_own_file:
+        return frames.marked(lines, fd)
     if through in ("mpirun", "prterun"):
-        return frames.ForMpirun(lines)
-    return frames.United(lines, tail) if through == "ranks" else frames.Plain(lines)
+        return frames.for_mpirun(lines)
+    return frames.United(lines, tail) if through == "ranks" else frames.Sender(lines, frames.batches)
 
 
 def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: Pipe, mask: set[int]) -> Supervised:
@@ -263,7 +265,8 @@ class Supervised:
         poll.register(self._woken, select.POLLIN)
         if self._pipe.fd >= 0:
             poll.register(self._pipe.fd, 0)  # errors alone
-        ready = poll.poll(None if limit is None else max(0, limit - time.monotonic()) * 1000)
+        due = [stream.due for stream in self._streams if stream.due != NEVER] + ([] if limit is None else [limit])
+        ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
         for fd, _ in ready:
             if fd == self._pipe.fd:
                 _die(self._child if self._status is None else 0)
@@ -273,6 +276,8 @@ class Supervised:
                 self.told |= _signal.SIGTERM in came
             else:
                 by_fd[fd]()
+        for stream in self._streams:
+            stream.pass_late()
         self._tell_output()
         if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
             self._reap()

@@ -11,8 +11,10 @@ import _signal  # type: ignore[import-not-found]  # the module `signal` takes lo
 import os
 import select
 import sys
+import time
 
 if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
     from re import Pattern
 
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
@@ -20,7 +22,10 @@ sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python d
 from entrypoint.host.lines import Lines, shape
 from entrypoint.host.proc import python_set_locale
 from entrypoint.programs.frames import FromMpirun, United
-from entrypoint.programs.stream import Stream
+from entrypoint.programs.stream import NEVER, Stream
+
+_AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
+_LAST = 2.0  # seconds that a launcher's own words wait for a reader at the end, as ours do
 
 
 def main(argv: list[str]) -> int:
@@ -31,22 +36,52 @@ def main(argv: list[str]) -> int:
         _signal.signal(signum, _signal.SIG_IGN)  # who writes here ends first
     options = dict(zip(argv[::2], argv[1::2]))  # noqa: B905 python 3.9 may run it
     streams = [
-        Stream(source, target, b"", bytearray(), None, None, _whole(options, name))
+        _Output(source, target, _whole(options, name))
         for source, target, name in ((0, 1, "stdout"), (int(options["--stderr"]), 2, "stderr"))
     ]
     one = os.path.sameopenfile(1, 2)  # then a line that is half-written comes first
-    while left := [stream for stream in streams if stream.open or stream.waiting]:
+    while left := [stream for stream in streams if stream.is_needed()]:
         poll = select.poll()
-        by_fd = {}
+        by_fd: dict[int, Callable[[], object]] = {}
         for stream in ([each for each in left if each.waiting] if one else []) or left:
-            fd = stream.target if stream.waiting else stream.source
-            by_fd[fd] = stream
-            poll.register(fd, select.POLLOUT if stream.waiting else select.POLLIN)
-        for fd, _ in poll.poll():
-            by_fd[fd].pass_on()
-            if not by_fd[fd].open:
-                by_fd[fd].close()
+            if stream.waiting:
+                by_fd[stream.target] = stream.pass_on
+                poll.register(stream.target, select.POLLOUT)
+            if stream.has_room():
+                by_fd[stream.source] = stream.read if stream.waiting else stream.pass_on
+                poll.register(stream.source, select.POLLIN)
+        due = min(min(stream.due, stream.until) for stream in left)
+        for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
+            by_fd[fd]()
+        for stream in left:
+            stream.pass_late()
     return 0
+
+
+class _Output(Stream):
+    """One of the launcher's two output streams. It is read ahead, since a launcher that prints a warning of its own
+    would wait for our reader, as mpirun does."""
+
+    def __init__(self, source: int, target: int, whole: United | FromMpirun) -> None:
+        super().__init__(source, target, b"", bytearray(), None, None, whole)
+        self._senders = whole.senders
+        self.until = NEVER  # when what waits is dropped
+
+    def has_room(self) -> bool:
+        """Whether to read more."""
+        return self.open and sum(map(len, self.waiting)) < _AHEAD
+
+    def is_needed(self) -> bool:
+        """Whether there is something to pass on, or may be."""
+        return self.open or (bool(self.waiting) and time.monotonic() < self.until)
+
+    def read(self) -> int:
+        """Take what is there. At the end, what ranks have printed waits for a reader; a launcher's own words do not."""
+        taken = super().read()
+        if not self.open:
+            self.close()
+            self.until = NEVER if self._senders.any else time.monotonic() + _LAST
+        return taken
 
 
 def tag(through: str) -> Pattern[bytes] | None:

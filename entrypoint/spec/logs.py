@@ -54,14 +54,19 @@ class LogsSpec:
         return self.lines or self.files == "ranks"
 
 
-def options(logs: LogsSpec, topology: Topology, rank: str = "", through: str = "", log: str = "") -> tuple[str, ...]:
+def options(
+    logs: LogsSpec, topology: Topology, rank: str = "", through: str = "", log: str = "", mixed: bool = False
+) -> tuple[str, ...]:
     """A supervisor's options for these logs. `rank` is the rank's number, or {rank} where that stands for it; `through`
-    is how its lines reach who prints them; `log` a file that gets what it prints anyway."""
+    is how its lines reach who prints them; `log` a file that gets what it prints anyway. `mixed`: others print there,
+    too, so lines are to stay whole."""
     words: list[str] = []
-    if logs.lines:
-        words += ["--lines", logs.format, "--node", topology.this.label]
-        words += ["--rank", rank] if rank else []
+    if logs.lines or mixed:
+        words += ["--lines", logs.format if logs.lines else "whole"]
         words += ["--through", through] if through else []
+    if logs.lines:
+        words += ["--node", topology.this.label]
+        words += ["--rank", rank] if rank else []
         words += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
             known = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}

@@ -42,7 +42,7 @@ def line(
 ) -> list[str]:
     """mpirun's words on one node with Open MPI 4, in their order."""
     return [
-        *("-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
+        *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
         *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
         *(*network, *tune, *ROOT, *bind, *([*X, *INTERFACE] if x is None else x), *mca, *extra, *LAST),
     ]
@@ -101,7 +101,7 @@ def test_a_flag_wins_over_the_documented_variable(bench: Bench) -> None:
 
 def test_grace_is_mpirun_s_patience_too(bench: Bench) -> None:
     bench.run("prog", "an arg", FAKE_EXIT="3", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
-    assert bench.record()["argv"][10:13] == ["-mca", "odls_base_sigkill_timeout", "7"]
+    assert bench.record()["argv"][11:14] == ["-mca", "odls_base_sigkill_timeout", "7"]
 
 
 def test_open_mpi_5(bench: Bench) -> None:
@@ -109,7 +109,7 @@ def test_open_mpi_5(bench: Bench) -> None:
     env = {"FAKE_EXIT": "3", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
     assert bench.run("prog", "an arg", **env) == 3, bench.err
     assert bench.record()["argv"] == [
-        *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
+        *("--output", "tag:raw", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
         *("--prtemca", "odls_base_sigkill_timeout", "30"),
         *("-mca", "btl_tcp_if_include", "lo"),
@@ -132,7 +132,7 @@ def test_the_line_is_logged_once_without_secrets(bench: Bench) -> None:
     program = "exit 3\n# 'said'\t\\ \u2028"  # a line of ours is one, whatever is in it
     assert bench.run("sh", "-c", program, "a b", slots=2, **env) == 3, bench.err
     (said,) = [text for text in bench.err.splitlines() if "] started: " in text]
-    assert said.startswith("[entrypoint] started: mpirun -np 2 -hostfile ")
+    assert said.startswith("[entrypoint] started: mpirun --tag-output -np 2 -hostfile ")
     assert said.endswith(r"rank sh -c $'exit 3\n# \'said\'\t\\ \U00002028' 'a b'")
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {said.partition('started: ')[2]}"], capture_output=True)
     assert words.stdout.decode().split("\0")[-3:] == [program, "a b", ""]
@@ -173,7 +173,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     )
     assert process.wait(20) == 0, bench.err
     assert bench.record()["argv"] == [
-        *("-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
+        *("--tag-output", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("-mca", "plm_rsh_agent", f"sh {bench.run_dir}/agent"),
         *("-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
         *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),

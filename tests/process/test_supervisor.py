@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -116,25 +115,58 @@ def test_lines_of_different_ranks_do_not_mix() -> None:
     assert [line[:60] for line in lines if len(line) != 3009 or len(set(line[9:])) != 1] == []
 
 
-@pytest.mark.parametrize(("patience", "pieces"), [(5000, [b"step 1\n"]), (0, [b"step 1", b"\n"])], ids=["", "control"])
-def test_a_line_and_its_end_that_are_written_apart_stay_together(
-    patience: int, pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Python writes them where it is unbuffered; mpirun passes on what it gets, and lines of two ranks would mix."""
-    monkeypatch.setattr(stream, "_TOGETHER", patience)
-    (source, program), (reader, target) = os.pipe(), os.pipe()
-    passed = stream.Stream(source, target, b"", bytearray(), None, None)
-    os.write(program, b"step 1")
-    later = threading.Timer(0.05, os.write, (program, b"\n"))
-    later.start()
-    got = []
-    while not b"".join(got).endswith(b"\n"):
-        if passed.read():
-            got.append(os.read(reader, 100))
-    later.join()
-    assert got == pieces
-    for fd in (source, program, reader, target, passed.target):
-        os.close(fd)
+# What a line of a rank comes in, and seconds between its pieces.
+APART = "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep 0.05; echo; done"
+
+
+@pytest.mark.parametrize("zeros", [1, 50_000], ids=["short", "long"])
+@pytest.mark.parametrize("whole", [True, False], ids=["", "control"])
+def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
+    """Two ranks of a program, as torchrun has them, of which nobody asked for a prefix."""
+    rank = " ".join([*KEEP, *(("--lines", "whole", "--through", "pipe") if whole else ()), "--", "sh", "-c"])
+    program = f'{rank} "$0" & {rank} "sleep 0.02; $0" & wait'
+    above = ("--lines", "whole", "--through", "ranks") if whole else ()
+    done = keep(*above, "--", "sh", "-c", program, APART.format(zeros))
+    lines = done.stdout.split(b"\n")
+    right = {b"aaa" + b"0" * zeros, b"b", b""}
+    assert (set(lines) == right) == whole
+    assert not whole or lines.count(b"b") == 18
+
+
+@pytest.mark.parametrize("way", ["alone", "several", "through a launcher"])
+def test_a_prompt_is_shown(way: str) -> None:
+    """A line without an end waits a second where others may print there, and not at all where nobody does."""
+    lines = () if way == "alone" else ("--lines", "whole")
+    program = [*KEEP, *lines, *(("--through", "pipe") if "through" in way else ()), "--", "sh", "-c"]
+    program.append("printf 'name? '; read name; echo \"hello $name\"")
+    above = [*KEEP, "--lines", "whole", "--through", "ranks", "--"] if "through" in way else []
+    begun = time.monotonic()
+    with subprocess.Popen([*above, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.read(6) == b"name? "
+        assert (time.monotonic() - begun < 1) == (way == "alone")
+        process.stdin.write(b"you\n")
+        assert process.stdout.read(10) == b"hello you\n"
+
+
+def test_dots_are_shown_though_they_never_stop() -> None:
+    program = "while sleep 0.3; do printf .; done"
+    begun = time.monotonic()
+    with subprocess.Popen(
+        [*KEEP, "--lines", "whole", "--", "sh", "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.read(1) == b"."
+        assert 4 < time.monotonic() - begun < 9
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def test_a_file_of_a_rank_s_own_gets_no_marks(tmp_path: Path) -> None:
+    """As torchrun --redirects gives it one."""
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([*KEEP, "--lines", "whole", "--through", "pipe", "--", "echo", "one"], stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == b"one\n"
 
 
 def test_a_terminal_s_last_line_without_an_end_is_passed_on() -> None:

@@ -32,7 +32,11 @@ def plain(prefix: bytes = b"") -> lines.Lines:
     return lines.Lines(lines.text(prefix, timestamps=False))
 
 
-def through(maker: frames.Plain | frames.Marked | frames.ForMpirun, given: list[bytes]) -> list[bytes]:
+def alone(maker: lines.Lines) -> frames.Sender:
+    return frames.Sender(maker, frames.batches)
+
+
+def through(maker: frames.Sender, given: list[bytes]) -> list[bytes]:
     """What is written, call by call."""
     return [piece for data in given for piece in maker.take(data)] + maker.rest()
 
@@ -76,17 +80,17 @@ def test_a_megabyte_stays_one_line_and_no_end_is_cut() -> None:
 @given(given=st.lists(pieces, min_size=2, max_size=2), data=st.data())
 def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], data: st.DataObject) -> None:
     """In whatever order they come: each is written in one call, which a pipe takes whole."""
-    makers = [frames.Marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
+    makers = [frames.marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
     written = [through(maker, each) for maker, each in zip(makers, given, strict=True)]
     assert all(len(piece) <= frames.PIECE for each in written for piece in each)
     order = data.draw(st.permutations([rank for rank in (0, 1) for _ in written[rank]]))
     united, turns = frames.United(plain(), bytearray()), [iter(each) for each in written]
     came = b"".join([line for rank in order for line in united.take(next(turns[rank]))] + united.rest())
     for rank in (0, 1):
-        alone = b"".join(through(frames.Plain(plain(b"%d " % rank)), given[rank]))
+        asked = b"".join(through(alone(plain(b"%d " % rank)), given[rank]))
         theirs = [line for line in ENDS.split(came) if line.startswith(b"%d " % rank)]
-        assert theirs == [line for line in ENDS.split(alone) if line]
-    assert len(came) == sum(len(b"".join(through(frames.Plain(plain(b"0 ")), each))) for each in given)
+        assert theirs == [line for line in ENDS.split(asked) if line]
+    assert len(came) == sum(len(b"".join(through(alone(plain(b"0 ")), each))) for each in given)
 
 
 # An MPI, and how it begins each piece of a rank.
@@ -98,8 +102,8 @@ TAGS = [("mpirun", b"[1,%d]<stdout>:"), ("prterun", b"[1,%d]<stdout>: ")]
 def test_what_an_mpi_cuts_and_tags_is_whole_again(
     mpi: str, begin: bytes, given: list[list[bytes]], cut: int, read: int
 ) -> None:
-    streams = [b"".join(through(frames.ForMpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
-    whole = b"".join(b"".join(through(frames.Plain(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
+    streams = [b"".join(through(frames.for_mpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
+    whole = b"".join(b"".join(through(alone(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
     mixed = b""
     for at in range(0, max(map(len, streams)), cut):
         mixed += b"".join(begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:])
@@ -119,8 +123,46 @@ def test_what_no_supervisor_sent_is_told_apart() -> None:
     assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
     united, tail = frames.United(plain(b"[-] "), tail := bytearray()), tail
     came = united.take(b"torchrun says\npart\x1e7.1:\x1eno\n\x1e8.1:a whole line\x1f\n")
-    assert b"".join(came) == b"[-] torchrun says\n[-] part\na whole line\n"
-    assert tail == b"torchrun says\npart\n"
+    assert b"".join(came + united.rest()) == b"[-] torchrun says\na whole line\n\x1eno\n[-] part\n"
+    assert tail == b"torchrun says\npart"
+
+
+def whole() -> lines.Lines:
+    return lines.Lines(lines.as_it_is)
+
+
+@given(given=pieces)
+def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
+    maker = whole()
+    came = [maker.take(data) for data in given]
+    assert all(each.endswith((b"\n", b"\r")) for each in came if each)
+    assert b"".join(came) + maker.rest() == b"".join(given)
+
+
+@given(given=pieces, cut=st.integers(1, 90))
+def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) -> None:
+    """What a supervisor passes on after some time comes out at once behind an MPI, and behind our own pieces."""
+    tags = tag("mpirun")
+    assert tags
+    printed = b"".join(given)
+    united: frames.FromMpirun | frames.United
+    for sender, united, begin in (
+        (frames.for_mpirun(whole()), frames.FromMpirun(whole(), tags), b"[1,0]<stdout>:"),
+        (frames.marked(whole(), 1), frames.United(whole(), bytearray()), b""),
+    ):
+        sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
+        tagged = [begin + sent[at : at + cut] for at in range(0, len(sent), cut)]
+        assert b"".join([line for piece in tagged for line in united.take(piece)]) == printed
+        assert united.rest() == []
+
+
+def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
+    tags = tag("mpirun")
+    assert tags
+    united = frames.FromMpirun(whole(), tags)
+    came = united.take(b"[1,0]<stderr>:\x1eone\x1f") + united.take(b"---\nmpirun: a warning\n---\n")
+    came += united.take(b"[1,0]<stderr>:two\x1fthr") + united.take(b"[1,0]<stderr>:ee\x1f")
+    assert b"".join(came) == b"one\n---\nmpirun: a warning\n---\ntwo\nthree\n"
 
 
 def test_a_wrong_prefix_is_one_error() -> None:
@@ -150,8 +192,10 @@ def script(version: str, text: str) -> str:
     [
         ("4.1.4", "logs: {format: json}", "line=(mpirun --tag-output -np"),
         ("5.0.7", "logs: {format: json}", "line=(mpirun --output tag:raw -np"),
-        ("5.0.7", "", "line=(mpirun -np"),
+        ("4.1.4", "", "line=(mpirun --tag-output -np"),
+        ("5.0.7", "mpi: {extra_args: --timestamp-output}", "line=(mpirun -np"),
     ],
+    ids=["4", "5", "lines that nobody asked for", "the user's own"],
 )
 def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
     assert line in script(version, asks)

@@ -72,7 +72,7 @@ read -r -d '' -a x_args <<<"$OPENMPI_X_ARGS" || true
 read -r -d '' -a mca_args <<<"$OPENMPI_MCA_ARGS" || true
 read -r -d '' -a extra_args <<<"$OPENMPI_EXTRA_ARGS" || true
 
-line=(mpirun -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
+line=(mpirun --tag-output -np "$OPENMPI_NP" -hostfile "$OPENMPI_HOST_FILE_PATH")
 agent=''
 if [ -n "$agent" ]; then
   # A user without a name has no shell that mpirun could know, and it asks for one.
