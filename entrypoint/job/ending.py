@@ -12,7 +12,10 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
-_PASS_ON = 1.0  # seconds for the launcher to pass on the ranks' last output
+# Seconds in which the launcher has to pass on something of the ranks' last output: as long as that flows, it is waited for.
+_PASS_ON = 1.0
+_UNREAD = 5.0  # where our own output is full, and its reader has to take something first
+_LOOK = 0.5  # seconds between two looks at that
 
 
 class Ending:
@@ -24,6 +27,8 @@ class Ending:
         self._attempt = 1
         self._force = False  # force stop, after a second signal: nobody waits for the grace
         self._late = False  # whether only silent nodes have not left yet
+        self._passed = -1  # bytes that the launchers had written when that changed last,
+        self._moved = 0.0  # and when that was
         self.stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
 
     def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
@@ -43,6 +48,8 @@ class Ending:
         self._force = True
         if self._talk.is_open(messages.Stopped):
             self._talk.tell_all(messages.Stop(0))
+        if self._passed >= 0:
+            self.launchers_gone()
         if self._late:
             self._talk.end(messages.Leaving)
 
@@ -51,10 +58,24 @@ class Ending:
         self._talk.tell_all(messages.LetGo())
         # The ranks' last output is still on its way through these daemons, so they are not told to end.
         self._machine.act(actions.AwaitLaunchers())
-        self._machine.after(_PASS_ON, self.launchers_gone, "launchers")
+        self._passed, self._moved = 0, self._machine.now
+        self._machine.act(actions.Measure())
+
+    def progress(self, written: int, read: bool) -> None:
+        """What the launchers have written so far, and whether our output has room."""
+        now, before = self._machine.now, self._passed
+        if before < 0 or self._talk.over:
+            return  # an earlier question's answer
+        self._passed = written
+        if written != before:
+            self._moved = now
+        elif now - self._moved >= (_PASS_ON if read else _UNREAD):
+            self.launchers_gone()
+            return
+        self._machine.after(_LOOK, lambda: self._machine.act(actions.Measure()), "launchers")
 
     def launchers_gone(self) -> None:
-        """The launchers have passed on all output, or their time is over."""
+        """The launchers have passed on all output, or they pass on nothing."""
         self._machine.drop("launchers")
         if not self._talk.over:
             self._release()

@@ -407,6 +407,10 @@ class Leader:
         self._talk.pong(node, message.number)
         self._stalls.heard(node, message.idle)
 
+    def _progress(self, event: events.Progress) -> None:
+        part = self._ranks if self.outcome is None else self._ending
+        part.progress(event.written, event.read)
+
     # -- the result
 
     def _settle_in(self, seconds: float | None, end: End) -> None:
@@ -462,12 +466,12 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Prepared: Leader._on_prepared,
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
-    events.Progress: lambda leader, event: leader._ranks.progress(event.written, event.read),
+    events.Progress: lambda leader, event: leader._progress(event),
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # What counts only until the outcome is known.
-_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared, events.Progress)
+_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared)
 _ANSWERS = (messages.Shown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,

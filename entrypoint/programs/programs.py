@@ -31,7 +31,7 @@ from entrypoint.values import replace
 
 _LOOK = 0.5  # seconds between two looks at the count of refused processes, which version 1 cgroups do not announce
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
-_PASS_ON = 2.0  # seconds for a program that has failed to have its last lines passed on
+_UNREAD = 5.0  # seconds for our reader to take something of the programs' last lines
 _LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
 
 
@@ -326,8 +326,8 @@ class Programs:
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""
-        processes = [*self._started, *([self._uniting.process] if self._uniting else [])]
-        return sum(proc.number(f"/proc/{each.pid}/io", "wchar:") or 0 for each in processes)
+        mine = sum(proc.number(f"/proc/{each.pid}/io", "wchar:") or 0 for each in self._started)
+        return mine + (self._uniting.written if self._uniting else 0)
 
     async def gone(self) -> None:
         """Return when the programs that were started have ended, and their lines are passed on."""
@@ -386,8 +386,8 @@ class Programs:
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
-        if self._uniting is not None and not self._ranks.alive:
-            await self._uniting.ended(_PASS_ON)
+        if self._uniting is not None and all(program.returncode is not None for program in self._started):
+            await self._uniting.ended(_UNREAD)
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
             words = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from entrypoint.errors import OsError
-from entrypoint.host import children
+from entrypoint.host import children, proc
 
 
 class Uniting:
@@ -43,6 +43,14 @@ class Uniting:
             os.close(fd)
         self.streams = {}
 
-    async def ended(self, limit: float | None = None) -> None:
-        """Return when all is passed on, or after `limit` seconds."""
-        await asyncio.wait({asyncio.ensure_future(self.process.wait())}, timeout=limit)
+    @property
+    def written(self) -> int:
+        """Bytes that it has written so far."""
+        return proc.number(f"/proc/{self.process.pid}/io", "wchar:") or 0
+
+    async def ended(self, quiet: float | None = None) -> None:
+        """Return when all is passed on, or when nothing was for `quiet` seconds."""
+        end, before = asyncio.ensure_future(self.process.wait()), -1
+        while not end.done() and (quiet is None or self.written != before):
+            before = self.written
+            await asyncio.wait({end}, timeout=quiet)
