@@ -114,10 +114,11 @@ def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
 
 def is_read(*fds: int) -> bool:
     """Whether somebody reads these streams: a full pipe waits for its reader."""
-    return all(select.select([], [fd], [], 0)[1] for fd in fds if _is_pipe(fd))
+    return all(select.select([], [fd], [], 0)[1] for fd in fds if is_pipe(fd))
 
 
-def _is_pipe(fd: int) -> bool:
+def is_pipe(fd: int) -> bool:
+    """Whether this is a pipe, whose reader may leave."""
     with contextlib.suppress(OSError):
         return stat.S_ISFIFO(os.fstat(fd).st_mode)
     return False

@@ -12,7 +12,7 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
-# Seconds in which the launcher has to pass on something of the ranks' last output: as long as that flows, it is waited for.
+# Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for while that flows.
 _PASS_ON = 1.0
 _UNREAD = 5.0  # where our own output is full, and its reader has to take something first
 _LOOK = 0.5  # seconds between two looks at that

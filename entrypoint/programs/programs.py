@@ -24,6 +24,7 @@ from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.programs import stacks
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
+from entrypoint.programs.uniting import Uniting
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.text import one_line
@@ -64,7 +65,7 @@ class Programs:
         self._stopping: asyncio.Task[None] | None = None
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
-        self._uniting: Any = None  # what makes ranks' lines whole, where the plan has that
+        self._uniting: Uniting | None = None  # what makes ranks' lines whole, where the plan has that
         self._copies_ended = False  # whether that was said
         process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
@@ -141,6 +142,8 @@ class Programs:
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
+        if process.is_pipe(1) and not launch.answers:
+            asyncio.get_running_loop().add_reader(1, self._reader_left)  # called where nobody can read it any more
         if not launch.why_file:  # what measures the network is not the job yet
             process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
@@ -148,8 +151,6 @@ class Programs:
             name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self._running[number] = program.label or name
         if launch.unite:
-            from entrypoint.programs.uniting import Uniting
-
             self._uniting = await Uniting.start(launch.unite)
         for number, _ in enumerate(launch.programs):
             if self._stopping is None:
@@ -263,6 +264,7 @@ class Programs:
             self._tell(message)
 
     async def _tell_once_all_is_passed_on(self, message: messages.Ended) -> None:
+        assert self._uniting is not None
         await self._uniting.ended()
         self._tell(message)
 
@@ -336,6 +338,12 @@ class Programs:
         if self._uniting is not None:
             await self._uniting.ended()
 
+    def _reader_left(self) -> None:
+        """Say that nobody reads stdout: no reason to end the job, and the launcher does not see it."""
+        asyncio.get_running_loop().remove_reader(1)
+        why, then = "its reader has ended, as `| head` does", "the job goes on, and what it prints there is lost"
+        self._say(f"warning: EP627 nobody reads stdout any more | {why} | {then}")
+
     # -- end
 
     async def _stop(self, grace: float) -> None:
@@ -384,10 +392,21 @@ class Programs:
         programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
         await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._say)
 
+    async def _pass_last_on(self, uniting: Uniting) -> None:
+        """Wait for the last lines as long as somebody takes some; say what is lost."""
+        if all(
+            program.returncode is not None for program in self._started
+        ):  # else a launcher that hangs holds its pipes
+            await uniting.ended(_UNREAD)
+        if lost := await uniting.give_up():
+            why = "nobody reads our output, or the launcher does not end"
+            self._say(f"warning: EP628 output of the ranks is lost, {lost} bytes at least | {why}")
+
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
-        if self._uniting is not None and all(program.returncode is not None for program in self._started):
-            await self._uniting.ended(_UNREAD)
+        asyncio.get_running_loop().remove_reader(1)
+        if self._uniting is not None:
+            await self._pass_last_on(self._uniting)
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
             words = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"

@@ -2,7 +2,8 @@
 
     python -I -S unite.py OPTIONS --stderr FD   stdin: the pipe for stdout; FD: that for stderr
 
-It takes a supervisor's options for lines that no rank sent, and stays until nobody holds the pipes any more.
+It takes a supervisor's options for lines that no rank sent, and stays until nobody holds the pipes any more, or until
+SIGURG: then it takes what there is, passes on nothing, and tells `--lost FD` how many bytes that were.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from entrypoint.programs.frames import FromMpirun, United
 from entrypoint.programs.stream import NEVER, Stream
 
 _AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
+_DROPS, _MOMENT = 2.0, 0.2  # seconds at most in which to take what is dropped, and without any of it until that was all
+_CHUNK, _TURNS = 65536, 256  # bytes read at a time then, and how often before the other stream has its turn
 _LAST = 2.0  # seconds that a launcher's own words wait for a reader at the end, as ours do
 
 
@@ -34,6 +37,9 @@ def main(argv: list[str]) -> int:
         del os.environ["LC_CTYPE"]
     for signum in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2):
         _signal.signal(signum, _signal.SIG_IGN)  # who writes here ends first
+    woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # only to be woken by it
     options = dict(zip(argv[::2], argv[1::2]))  # noqa: B905 python 3.9 may run it
     streams = [
         _Output(source, target, _whole(options, name))
@@ -51,11 +57,29 @@ def main(argv: list[str]) -> int:
                 by_fd[stream.source] = stream.read if stream.waiting else stream.pass_on
                 poll.register(stream.source, select.POLLIN)
         due = min(min(stream.due, stream.until) for stream in left)
+        poll.register(woken, select.POLLIN)
         for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
+            if fd == woken:
+                os.write(int(options["--lost"]), b"%d" % _drop(streams))
+                return 0
             by_fd[fd]()
         for stream in left:
             stream.pass_late()
     return 0
+
+
+def _drop(streams: list[_Output]) -> int:
+    """Take what there is, until nothing comes for a moment. Returns how many bytes nobody gets."""
+    lost, until = 0, time.monotonic() + _DROPS
+    while time.monotonic() < until:
+        lost += sum(stream.drop() for stream in streams)
+        poll = select.poll()
+        for stream in streams:
+            if stream.open:
+                poll.register(stream.source, select.POLLIN)
+        if not any(stream.open for stream in streams) or not poll.poll(_MOMENT * 1000):
+            break
+    return lost
 
 
 class _Output(Stream):
@@ -64,7 +88,7 @@ class _Output(Stream):
 
     def __init__(self, source: int, target: int, whole: United | FromMpirun) -> None:
         super().__init__(source, target, b"", bytearray(), None, None, whole)
-        self._senders = whole.senders
+        self._whole = whole
         self.until = NEVER  # when what waits is dropped
 
     def has_room(self) -> bool:
@@ -75,12 +99,27 @@ class _Output(Stream):
         """Whether there is something to pass on, or may be."""
         return self.open or (bool(self.waiting) and time.monotonic() < self.until)
 
+    def drop(self) -> int:
+        """Take what is there, and forget it. Returns how many bytes were to be passed on."""
+        lost = sum(map(len, self.waiting))
+        self.waiting.clear()
+        for _ in range(_TURNS if self.open else 0):
+            try:
+                data = os.read(self.source, _CHUNK)
+            except OSError:
+                break  # that was all
+            self.open = bool(data)
+            lost += sum(map(len, self._whole.take(data) if data else self._whole.rest()))
+            if not data:
+                break
+        return lost
+
     def read(self) -> int:
         """Take what is there. At the end, what ranks have printed waits for a reader; a launcher's own words do not."""
         taken = super().read()
         if not self.open:
             self.close()
-            self.until = NEVER if self._senders.any else time.monotonic() + _LAST
+            self.until = NEVER if self._whole.senders.any else time.monotonic() + _LAST
         return taken
 
 

@@ -1,10 +1,9 @@
-"""Readers of the job's output: one that leaves early, one that never reads, and a job that fails with much on its way."""
+"""Readers of the job's output: one that leaves, one that never reads, and a job that fails with much on its way."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -101,7 +100,8 @@ os._exit(7 * rank) if rank else __import__("time").sleep(60)
 
 def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Callable[..., Cluster]) -> None:
     job = cluster(nodes=2, slots=1)
-    code = "import os; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or __import__('time').sleep(60); os.write(1, b'line\\n' * 200000); os._exit(7)"
+    code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
+    code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"
     program = (sys.executable, "-c", code)
     job.start(1, *program)
     reading, writing = os.pipe()
