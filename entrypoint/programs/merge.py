@@ -1,6 +1,7 @@
 """The output of several nodes on one stdout and stderr: every line whole, every byte as it was.
 
-A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others wait for its end.
+A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others of that stream
+wait for its end. No line waits, or has others wait, for longer than a second without output of its node, or five in all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable
+
+from entrypoint.programs.stream import OPEN_FOR, QUIET
 
 _CHUNK = 65536
 _LONG = 1 << 20  # bytes of a line that we hold, and bytes that a slow reader may have waiting: then the nodes wait, too
@@ -23,14 +26,15 @@ class Merge:
     def __init__(self) -> None:
         self._targets: dict[int, _Target] = {}
         self._sources: list[_Source] = []
-        self._holder: _Source | None = None  # whose line is half written
+        self._holders: dict[_Target, _Source] = {}  # whose line is half written
         self._loop = asyncio.get_running_loop()
 
     def add(self, fd: int, target: int) -> None:
         """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2."""
         os.set_blocking(fd, False)
         if target not in self._targets:
-            self._targets[target] = _Target(target, self._go_on)
+            same = next((each for fd, each in self._targets.items() if os.path.sameopenfile(fd, target)), None)
+            self._targets[target] = same or _Target(target, self._go_on)
         source = _Source(fd, self._targets[target])
         self._sources.append(source)
         self._loop.add_reader(fd, self._ready, source)
@@ -41,18 +45,21 @@ class Merge:
             if source.fd >= 0:
                 source.read(most=_REST)
                 self._close(source)
-        if self._holder is not None:
-            self._pass(self._holder)
+        for holder in list(self._holders.values()):
+            self._pass(holder)
         for last in (False, True):
             for source in self._sources:
                 self._pass(source, last)
-        for target in self._targets.values():
+        for target in set(self._targets.values()):
             await target.written()
 
     def _ready(self, source: _Source) -> None:
+        if not source.rest and self._holders.get(source.target) is not source:
+            source.began = self._loop.time()
         if not source.read():
             self._close(source)
         self._pass(source)
+        self._limit(source)
         if source.fd >= 0 and source.is_full:
             source.paused = True
             self._loop.remove_reader(source.fd)
@@ -61,26 +68,50 @@ class Merge:
         self._loop.remove_reader(source.fd)
         os.close(source.fd)
         source.fd = -1
+        if source.timer is not None:
+            source.timer.cancel()
+
+    def _limit(self, source: _Source) -> None:
+        """Wait for the end of its line for some time only."""
+        if source.timer is not None:
+            source.timer.cancel()
+        if source.fd >= 0 and (source.rest or self._holders.get(source.target) is source):
+            due = min(self._loop.time() + QUIET, source.began + OPEN_FOR)
+            source.timer = self._loop.call_at(due, self._late, source)
+
+    def _late(self, source: _Source) -> None:
+        """Its line has not ended in time: what there is of it is written, and the others go on."""
+        if source.target.is_full or self._holders.get(source.target, source) is not source:
+            source.began = self._loop.time()  # it is not read, so its end cannot come
+            self._limit(source)
+            return
+        self._holders.pop(source.target, None)
+        data = bytes(source.rest)
+        source.rest.clear()
+        source.target.write(data)
+        self._go_on()
 
     def _pass(self, source: _Source, last: bool = False) -> None:
         """Write the lines of it that have ended, unless another's line is half written.
 
         What never ends comes `last`: another node's line would go on where it stops.
         """
-        if self._holder not in (None, source):
+        if self._holders.get(source.target, source) is not source:
             return
         end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1  # \r ends a progress bar's
-        if len(source.rest) - end > _LONG or (source.fd < 0 and (last or self._holder is source)):
+        if len(source.rest) - end > _LONG or (source.fd < 0 and (last or source.target in self._holders)):
             end = len(source.rest)
         data = bytes(source.rest[:end])
         del source.rest[:end]
         source.target.write(data)
-        held, whole = self._holder is source, source.fd < 0 or data.endswith((b"\n", b"\r"))
-        if held and whole:
-            self._holder = None
+        whole = source.fd < 0 or data.endswith((b"\n", b"\r"))
+        if whole:
+            source.began = self._loop.time()
+        if whole and source.target in self._holders:
+            del self._holders[source.target]
             self._go_on()
         elif data and not whole:
-            self._holder = source
+            self._holders[source.target] = source
 
     def _go_on(self) -> None:
         """Pass on what had to wait, and read again where there is room."""
@@ -99,6 +130,8 @@ class _Source:
         self.fd, self.target = fd, target  # -1 once it has ended
         self.rest = bytearray()  # read, and not passed on yet
         self.paused = False
+        self.began = asyncio.get_running_loop().time()  # its line that has not ended, at the earliest
+        self.timer: asyncio.TimerHandle | None = None
 
     @property
     def is_full(self) -> bool:

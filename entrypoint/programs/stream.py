@@ -31,8 +31,8 @@ _TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
 _PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
 _TURN = 32  # times that a stream reads and writes before others get their turn
-_QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
-_OPEN = 5.0  # seconds after which it is passed on anyway: dots may come one by one
+QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
+OPEN_FOR = 5.0  # seconds after which it is passed on anyway: dots may come one by one
 NEVER = float("inf")
 END, OPEN = b"\x1f", b"\x1d"  # in pieces for others (frames.py): a line's end, and the place of one that is missing
 _MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
@@ -174,7 +174,7 @@ class Stream:
             self.due = NEVER  # what waits for a reader is not read, so its end cannot come
             return
         self._opened = now if self.due == NEVER else self._opened
-        self.due = min(now + _QUIET, self._opened + _OPEN)
+        self.due = min(now + QUIET, self._opened + OPEN_FOR)
 
     def _write(self) -> None:
         while self.waiting:

@@ -98,6 +98,59 @@ def test_a_progress_bar_is_seen_before_its_line_ends() -> None:
     os.close(write)
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
+    """One node prints more than a MiB without an end, and waits for another, whose line comes there or on stderr."""
+    out, other = os.pipe(), os.pipe()
+    os.set_blocking(out[0], False)
+    second = out if stream == "stdout" else other
+    text = bytearray()
+
+    async def run() -> float:
+        merge, (long, long_in), (short, short_in) = Merge(), os.pipe(), os.pipe()
+        merge.add(long, out[1])
+        merge.add(short, second[1])
+        loop, here = asyncio.get_running_loop(), asyncio.Event()
+
+        def read() -> None:
+            text.extend(os.read(second[0], 1 << 20))
+            if b"here\n" in text:
+                here.set()
+
+        for each in {out[0], second[0]}:
+            loop.add_reader(each, read if each == second[0] else lambda: os.read(out[0], 1 << 20))
+        await asyncio.to_thread(write_all, long_in, b"L" * (3 << 19))
+        begun = loop.time()
+        os.write(short_in, b"here\n")
+        await asyncio.wait_for(here.wait(), 10)
+        took = loop.time() - begun
+        os.close(long_in)
+        os.close(short_in)
+        await merge.finish()
+        return took
+
+    took = asyncio.run(run())
+    assert took < (0.5 if stream == "stderr" else 3)
+    assert text.endswith(b"here\n")
+    for fd in (*out, *other):
+        os.close(fd)
+
+
+def test_a_prompt_of_a_node_is_shown() -> None:
+    read, write = os.pipe()
+    seen: list[bytes] = []
+
+    def prompt(fd: int) -> None:
+        os.write(fd, b"line\nname? ")
+        seen.extend([os.read(read, 99), os.read(read, 99)])
+        os.write(fd, b"\n")
+
+    merged([prompt], write)
+    assert seen == [b"line\n", b"name? "]
+    os.close(read)
+    os.close(write)
+
+
 def test_who_reads_nothing_any_more_ends_nothing() -> None:
     """As `| head` does; the reader of a pipe that is full and stays full is given up after some seconds."""
     read, write = os.pipe()
