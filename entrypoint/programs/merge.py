@@ -1,7 +1,8 @@
 """The output of several nodes on one stdout and stderr: every line whole, every byte as it was.
 
 A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others of that stream
-wait for its end. No line waits, or has others wait, for longer than a second without output of its node, or five in all.
+wait for its end. No line waits, or has others wait, for longer than a second without output of its node, or five in
+all.
 """
 
 from __future__ import annotations

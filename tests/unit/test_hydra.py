@@ -32,7 +32,7 @@ def test_the_line() -> None:
     (program,) = launch('command: [prog, ":", "a:b", "\\\\:"]').programs
     assert program.argv == (
         *("mpiexec.hydra", "-machinefile", "/run/x/hostfile", "-n", "4", "-localhost", "a"),
-        *("-genvnone", *LAST, "prog", "\\:", "a:b", "\\\\:"),
+        *("-genvnone", "-prepend-pattern", "[%g,%r]<stdout>:", *LAST, "prog", "\\:", "a:b", "\\\\:"),
     )
     told = {var.name: var.value for var in program.env}
     assert told["HYDRA_LAUNCHER"] == told["I_MPI_HYDRA_BOOTSTRAP"] == "rsh"

@@ -16,7 +16,7 @@ from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.check import cards, smi
 from entrypoint.deploy import _patch, slurm
 from entrypoint.host import tools
-from entrypoint.launchers import _command, mpirun
+from entrypoint.launchers import _command, _nested, mpirun
 from entrypoint.plan import faults
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranktable import make, read, table
@@ -61,8 +61,10 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "utf-16": yamlfile._UTF16.search,
     "quote_sh": lambda text: render.quote_sh(text.replace("\n", "")),
     "template": lambda text: render._VALUE.sub("", text),
-    "python": _command._PYTHON.fullmatch,
-    "shell": _command._SHELL.fullmatch,
+    "python": _nested.is_python,
+    "shell": _nested.is_shell,
+    "command of a shell": _command._simple_commands,
+    "wrapped command": lambda text: _nested.unwrapped(text.split(" ")),
     "fault": faults._FAULT.fullmatch,
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
@@ -155,7 +157,6 @@ ELSEWHERE = {
     "platforms/_names.py": "a job's name, above",
     "platforms/modelarts.py": "a job's name, above",
     "programs/unite.py": "classes that have no character in common",
-    "session/codec.py": "names of our own classes",
     "spec/patches.py": "one class",
 }
 
