@@ -60,6 +60,7 @@ def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     for name in local.unheard():
         os.environ.pop(name, None)
     spec, text = inputs.spec(args, say)
+    say.shape(spec.logs.format, spec.logs.timestamps == "utc")
     count = local.count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
     by_name = wanted.late_dns is not None

@@ -137,6 +137,15 @@ def places(program: str, path: str) -> Iterator[str]:
     return (os.path.join(folder, program) for folder in ([""] if "/" in program else path.split(":")))
 
 
+def too_long(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Which variable or argument is longer than the kernel takes one (execve(2), MAX_ARG_STRLEN); "" where none is."""
+    most = 32 * os.sysconf("SC_PAGESIZE")
+    sizes = {f"the variable {name}": len(os.fsencode(f"{name}={value}")) + 1 for name, value in env.items()}
+    sizes |= {f"argument {number}": len(os.fsencode(word)) + 1 for number, word in enumerate(argv)}
+    what = max(sizes, key=lambda each: sizes[each], default="")
+    return f"{what} has {sizes[what]} bytes, and the kernel takes {most}" if what and sizes[what] > most else ""
+
+
 def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     """As os.execvpe, which imports `warnings`: a millisecond for each rank. Raises OSError."""
     error: OSError | None = None

@@ -30,8 +30,10 @@ def exit_status(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def cannot_start(argv: Sequence[str], error: OSError) -> Outcome:
+def cannot_start(argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None) -> Outcome:
     """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
+    if error.errno == errno.E2BIG and (why := proc.too_long(argv, env or {})):
+        return Outcome(EXIT_NOT_EXECUTABLE, f"EP440 cannot start {argv[0]}: {why}", program=True)
     missing = isinstance(error, FileNotFoundError)
     name = os.fsdecode(error.filename or argv[0])  # the program, its last place on PATH, or the working directory
     place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
@@ -109,7 +111,7 @@ def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
         os.chdir(cwd)
         proc.execute(argv, env)
     except OSError as error:
-        return cannot_start(argv, error)
+        return cannot_start(argv, error, env)
 
 
 def is_read(*fds: int) -> bool:

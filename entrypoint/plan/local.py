@@ -12,9 +12,17 @@ from entrypoint.errors import UsageError
 from entrypoint.spec import HostEntry, JobSpec, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
-PORTS = 14  # that follow each other
+PORTS = 15  # that follow each other
 HOSTS = "hosts"  # the files in the run's folder with the names, where they resolve late: hosts-0, hosts-1, ...
-_PORTS = {"ssh.port": 0, "torch.port": 1, "jax.port": 2, "mindspore.port": 3, "tensorflow.port": 4, "ray.port": 6}
+_PORTS = {
+    "ssh.port": 0,
+    "torch.port": 1,
+    "jax.port": 2,
+    "mindspore.port": 3,
+    "tensorflow.port": 4,
+    "ray.port": 6,
+    "netcheck.port": 14,
+}
 OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface", *_PORTS)
 """The fields that this command settles."""
 _SECRET = "ENTRYPOINT_SECRET"
@@ -64,6 +72,8 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_na
         "network.interface": "auto",
         **{path: str(port + offset) for path, offset in _PORTS.items()},
     }
+    if spec.log_dir is None:
+        values["log_dir"] = f"{folder}-log"  # what it is to hold outlives the run's folder
     options = f"{spec.mpi.mca_args or ''} {spec.mpi.extra_args or ''}"
     if "tcp_if_" not in options:
         values["mpi.interface"] = "lo"  # MPI, NCCL and Gloo would look for the way between machines

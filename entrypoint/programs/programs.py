@@ -171,7 +171,7 @@ class Programs:
             streams = self._uniting.streams if self._uniting else {}
             started = await children.start(argv, env, plan.workdir, supervised=not self._by_ranks, **streams)
         except OSError as error:
-            outcome = process.cannot_start(program.argv, error)
+            outcome = process.cannot_start(program.argv, error, env)
             self._ended(number, outcome.status, outcome.reason)
             return
         self._started.append(started)

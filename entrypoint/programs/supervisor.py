@@ -40,7 +40,7 @@ import select
 import time
 
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
-from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat, undo_launcher
+from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat, too_long, undo_launcher
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.programs.stream import NEVER, Stream, write_all
 
@@ -56,7 +56,7 @@ _STUCK = 5.0  # seconds after a failure without anybody reading our output: then
 _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
-_ENXIO, _EAGAIN = 6, 11  # no reader at a pipe; limit on processes reached
+_ENXIO, _E2BIG, _EAGAIN = 6, 7, 11  # no reader at a pipe; too long for execve(2); limit on processes reached
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
@@ -421,7 +421,8 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
         from entrypoint.text import escaped
 
-        words = escaped(f"EP440 cannot start {program[0]}: {place}{error.strerror}")
+        why = (error.errno == _E2BIG and too_long(program, os.environ)) or f"{place}{error.strerror}"
+        words = escaped(f"EP440 cannot start {program[0]}: {why}")
         write_all(2, f"{words}\n".encode("utf-8", "backslashreplace"))
     finally:
         os._exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -230,6 +231,38 @@ def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
     assert "lost" not in first.err
     first.interrupt()
     assert first.ends() == 143
+
+
+def test_a_second_run_beside_the_first_that_measures_the_network_too(local: Callable[..., Local]) -> None:
+    """Each has a port for it; and its page is there when the run is over."""
+    env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "1"}
+    jobs = [local("--nodes", "2", "--launcher", "plain", "--", "true", **env) for _ in range(2)]
+    for job in jobs:
+        assert job.process.wait(60) == 0, job.err
+        pages = [Path(each) for each in re.findall(r"wrote (\S+netcheck.html)", job.err)]
+        assert [page.exists() for page in pages] == [True], job.err
+
+
+def test_json_is_all_that_is_printed(local: Callable[..., Local]) -> None:
+    job = local("--nodes", "2", "--launcher", "plain", "--log-format", "json", "--", "echo", "up")
+    assert job.ends() == 0
+    found = [json.loads(line) for line in (job.out + job.err).splitlines()]
+    said = [each["text"] for each in found if each["stream"] == "entrypoint"]
+    assert "all 2 nodes ended with 0" in said
+    assert [each["text"] for each in found if each["stream"] == "stdout"] == ["up", "up"]
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_a_variable_that_is_too_long_is_named(local: Callable[..., Local], launcher: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    large = "x" * (32 * os.sysconf("SC_PAGESIZE"))
+    file.write_text(f"hosts: [a, b]\nlauncher: {launcher}\nenv: {{LARGE: {large}}}\ncommand: [echo, up]\n")
+    job = local("--spec", str(file))
+    assert job.ends() == 126
+    assert re.search(
+        r"EP440 cannot start \S+: the variable LARGE has 131079 bytes, and the kernel takes 131072", job.err
+    )
+    assert "setpriv" not in job.err
 
 
 # ---------------------------------------------------------------------------------------------------------------

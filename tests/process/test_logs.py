@@ -115,6 +115,32 @@ def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
     assert (looked > 0, process.returncode) == (True, 0)
 
 
+@pytest.mark.parametrize("size", ["0", "20000"], ids=["any size", "a size of ours"])
+@pytest.mark.parametrize("how", ["moved", "removed", "copied and cut"])
+def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Path) -> None:
+    """Under its name, with what is printed from then on; what has been moved keeps what it had."""
+    log, moved = tmp_path / "log", tmp_path / "old"
+    options = ("--log", str(log), "--log-max-size", size, "--log-max-files", "2")
+    program = "echo begin; read go; sleep 1.2; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done; echo last"
+    with subprocess.Popen(
+        [*KEEP, *options, "--", "sh", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin
+        until(lambda: log.exists() and log.read_bytes() == b"begin\n", "its first line")
+        if how == "copied and cut":
+            moved.write_bytes(log.read_bytes())
+            os.truncate(log, 0)
+        elif how == "moved":
+            log.rename(moved)
+        else:
+            log.unlink()
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        assert process.wait(20) == 0
+    assert how == "removed" or moved.read_bytes() == b"begin\n"
+    assert log.read_bytes() == b"".join(b"%d\n" % number for number in range(2000)) + b"last\n"
+
+
 def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     program = "seq 100000; echo end >&2; sleep 0.2; seq 100000"
     done = run(tmp_path, "--log-files", "ranks", "--log-max-size", "1000000", "--", "sh", "-c", program, few=True)

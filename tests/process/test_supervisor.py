@@ -40,6 +40,13 @@ def test_what_cannot_be_started(program: str, status: int) -> None:
     assert done.stderr.startswith(f"EP440 cannot start {program}: ".encode())
 
 
+def test_a_variable_that_is_too_long_is_named(tmp_path: Path) -> None:
+    (tmp_path / "env").write_bytes(b"SMALL=1\0LARGE=" + b"x" * (32 * os.sysconf("SC_PAGESIZE")) + b"\0")
+    done = keep("--env", str(tmp_path / "env"), "--", "true")
+    assert done.returncode == 126
+    assert b"EP440 cannot start true: the variable LARGE has 131079 bytes, and the kernel takes 131072" in done.stderr
+
+
 @pytest.mark.parametrize(("script", "status"), [("missing.py", 127), ("there.py", 3)])
 def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Path) -> None:
     """Alone, Python ends with 2, as for a wrong option."""
