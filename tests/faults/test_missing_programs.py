@@ -81,21 +81,25 @@ def test_the_script_is_broken(make: Make, launcher: str, program: str, how: str,
 
 
 @pytest.mark.parametrize(
-    ("extra", "found"),
+    ("extra", "what", "found"),
     [
-        ("--host worker-0:4", "4 ranks on 1 node: worker-0 0-3"),
-        ("--host worker-0:2,worker-1:2", "4 ranks on 2 nodes: worker-0 0-1, worker-1 2-3"),
+        ("--host worker-0:4", "no rank", "4 ranks on 1 node: worker-0 0-3"),
+        (
+            "--host worker-0:2,worker-1:2",
+            "worker-1 reports 2 ranks and has 1 slot: none",
+            "4 ranks on 2 nodes: worker-0 0-1, worker-1 2-3",
+        ),
     ],
     ids=["one", "two"],
 )
 @pytest.mark.fault("14", "mpirun is told: {extra}", launcher="mpirun", often="one")
-def test_ranks_on_fewer_nodes(make: Make, extra: str, found: str) -> None:
+def test_ranks_on_fewer_nodes(make: Make, extra: str, what: str, found: str) -> None:
     job = make("mpirun")
     job.start("sh", "-c", TRAINS, env={"OPENMPI_EXTRA_ARGS": extra})
     assert job.ends() == dict.fromkeys(HOSTS, 78), job.logs()
     empty = [host for host in HOSTS if host not in extra]
     for host in HOSTS:
-        assert f"EP604 no rank runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
+        assert f"EP604 {what} runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
 
 
 @pytest.mark.fault("14", "the control: the user says how many ranks", launcher="mpirun")
