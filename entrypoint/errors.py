@@ -55,7 +55,7 @@ class EntrypointError(Exception):
     @property
     def outcome(self) -> Outcome:
         """How a node ends because of it."""
-        return Outcome(self.status, "; ".join(self.lines()))
+        return Outcome(self.status, str(self))
 
     def lines(self) -> list[str]:
         """The message as the lines a person reads, one problem a line."""
@@ -88,7 +88,7 @@ class SpecError(EntrypointError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("; ".join(str(problem) for problem in self.problems))
 
     def lines(self) -> list[str]:
         return [str(problem) for problem in self.problems]

@@ -55,7 +55,7 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
         raise UsageError("EP805 deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
-    nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() else None
+    nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() and len(args.nodes) < 9 else None
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("EP800 --nodes is not a number of nodes", seen, "leave it out where the spec has hosts")

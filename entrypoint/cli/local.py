@@ -111,7 +111,7 @@ class Names:
 
 
 def _number(given: str | None) -> int | None:
-    if given is None or given.isdecimal():
+    if given is None or (given.isdecimal() and len(given) < 9):
         return int(given) if given else None
     raise UsageError(f"EP020 --nodes is a number from 1 to {local.MOST}", given, "write --nodes 3")
 

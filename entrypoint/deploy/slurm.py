@@ -28,9 +28,9 @@ _LATEST = 65535  # seconds before the time limit, the most that --signal takes
 # What a device's cards are called as a GRES, where Slurm itself says so.
 _GRES = {"nvidia.com/gpu": "gpu"}
 _TIME = re.compile(
-    r"(?P<days>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?"
-    r"|(?P<hours>\d+):(?P<min>\d+):(?P<sec>\d+)"
-    r"|(?P<minutes>\d+)(:(?P<seconds>\d+))?"
+    r"(?P<days>\d{1,9})-(?P<h>\d{1,9})(:(?P<m>\d{1,9})(:(?P<s>\d{1,9}))?)?"
+    r"|(?P<hours>\d{1,9}):(?P<min>\d{1,9}):(?P<sec>\d{1,9})"
+    r"|(?P<minutes>\d{1,9})(:(?P<seconds>\d{1,9}))?"
 )
 
 

@@ -137,3 +137,9 @@ def test_a_timeline_that_is_none(kind: str, tmp_path: Path) -> None:
 def test_long_words_are_not_explained(words: str) -> None:
     found, _, err = asked("explain", words)
     assert (found, "EP130" in err, len(err) < 400) == (64, True, True), err
+
+
+@pytest.mark.parametrize("words", [["local", "--nodes", HUGE, "--", "true"], ["plan", "--slots", HUGE, "--", "true"]])
+def test_numbers_of_many_digits_are_refused(words: list[str]) -> None:
+    found, _, err = asked(*words)
+    assert found in (64, 65), err

@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "a folder to report": (["report", f"/{EVIL}"], {}),
     "a timeline": (["report", "run"], {}),
     "a result": (["status", "--run-dir", "run"], {}),
-    "a rank table": (["ranktable", "show", "table.json"], {}),
+    "a rank table": (["ranktable", "check", "table.json"], {}),
     "facts": (["facts"], SAGEMAKER),
     "a check": (["check", "--", EVIL], {}),
     "as JSON": (["plan", "--json", "--", EVIL], {}),

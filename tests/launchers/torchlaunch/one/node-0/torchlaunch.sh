@@ -11,7 +11,8 @@ self=torchlaunch.sh
 extra_name=TORCHLAUNCH_EXTRA_ARGS
 
 fail() { # exit status, what failed, what was seen, what to do
-  echo "$self: EP650 $2 | $3 | $4" >&2
+  local words=("${@//[[:cntrl:]]/?}") # what a variable holds moves no terminal's cursor
+  echo "$self: EP650 ${words[1]} | ${words[2]} | ${words[3]}" >&2
   exit "$1"
 }
 whole() { # variable that is to hold a whole number; 08 is 8
