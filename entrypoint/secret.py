@@ -36,9 +36,9 @@ _NO_SECRET = f"(?i){_HARMLESS}"
 _COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
            "training", "standard", "internal", "external"}  # fmt: skip
 _SECRET = f"(?i){_NAME}"
-# How the name of a file begins, and what a secret has that names seldom have: many letters and digits in a row.
+# How the whole name of a file begins; and what a secret has, and names seldom have: many letters and digits in a row.
 _FOLDERS = ("/", "./", "../", "~/", "$")
-_RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{20,}"
+_RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
 _IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
@@ -63,8 +63,12 @@ def hides(name: str, value: str) -> bool:
     """Whether nothing shows this value: it may be a secret, also one in the place of its file's name."""
     if is_secret(name) or "PRIVATE KEY-----" in value:
         return True
-    is_file = name.lower().endswith(("file", "path")) and re.search(_SECRET, name)
-    return bool(is_file and not (value.startswith(_FOLDERS) and not re.search(_RANDOM, value)))
+    if not name.lower().endswith(("file", "path")) or not re.search(_SECRET, name):
+        return False
+    if value.startswith(_FOLDERS):
+        return bool(re.search(_RANDOM % 20, value))
+    could_be_one = "/" not in value and weakness(value.encode(errors="surrogateescape")) is None
+    return could_be_one or value.endswith("=") or bool(re.search(_RANDOM % 12, value))
 
 
 def _assigned(space: str, value: str) -> str:

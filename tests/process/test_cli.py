@@ -317,7 +317,7 @@ def test_a_folder_whose_name_is_not_utf_8(cwd: Path) -> None:
         [*PROGRAM, "plan", "--", "true"], cwd=odd, env={**PATH, "LC_ALL": "C.UTF-8"}, capture_output=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"/caf\xe9" in done.stdout
+    assert rb"/caf\udce9" in done.stdout
 
 
 def test_no_stdout_at_all(cwd: Path) -> None:

@@ -207,7 +207,8 @@ MISTAKEN = {
     "hexadecimal": secrets.token_hex(32),
     "base64": base64.b64encode(secrets.token_bytes(33)).decode(),
     "base64, as a path begins": f"/{base64.b64encode(hashlib.sha256(b'1').digest()).decode()}",
-    "short": "hunter2hunter",
+    "words": "correct-horse-battery-staple",
+    "base64 of 24 bytes": "q/Zt9VhEGlT7mBxw0cKp/3sJdYRuNf2L",
 }
 
 
@@ -239,10 +240,18 @@ def test_a_secret_in_the_place_of_its_file_is_nowhere(kind: str, how: str, tmp_p
 
 def test_the_name_of_a_file_is_shown() -> None:
     """The control: who gives a file sees which."""
-    assert hides("secret_file", "abc")
-    assert hides("HF_TOKEN_PATH", "hf_abc")
+    assert hides("HF_TOKEN_PATH", "hf_0123456789abcdefghij")
     assert hides("ssh.host_key", "-----BEGIN OPENSSH PRIVATE KEY-----")
-    for name in ("/run/secrets/job", "./job.secret", "~/.secrets/my-long-training-job-secret-2", "$MA_JOB_DIR/secret"):
+    for name in (
+        "/run/secrets/job",
+        "secret",
+        "key/secret",
+        "job.secret",
+        "../my-training-job.secret",
+        "./job.secret",
+        "~/.secrets/my-long-training-job-secret-2",
+        "$MA_JOB_DIR/secret",
+    ):
         assert not hides("secret_file", name)
         assert not hides("ENTRYPOINT_SECRET_FILE", name)
     assert not hides("workdir", secrets.token_hex(32))
