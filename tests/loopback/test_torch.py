@@ -288,9 +288,10 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
 def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
     cluster: Make, launcher: str, torch_python: str
 ) -> None:
-    """The control: 0 on all."""
+    """The control: 0 on all, also where one works for longer than another waits for a sign of it."""
     job = cluster(2, slots=1)
-    start(job, launcher, "sh", "-c", "[ $RANK = 0 ] || sleep 3; exit 0", python=torch_python, **NONE)
+    program = "[ $RANK = 0 ] || sleep 6; exit 0"
+    start(job, launcher, "sh", "-c", program, python=torch_python, EXIT_BARRIER="2", **NONE)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     for rank in range(2):
         assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", job.both()

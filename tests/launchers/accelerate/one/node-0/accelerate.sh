@@ -204,7 +204,8 @@ signal.set_wakeup_fd(waker)
 scratch, node_rank, exit_barrier, together, program = sys.argv[1:6]
 del sys.argv[:6]
 agents = []  # torch'"'"'s own, whose store the other nodes share
-FAILED, ENDED = "entrypoint/failed", "entrypoint/ended"  # keys of the store: who failed first, how many ended well
+# Keys of the store: which node failed first, how many have ended well, and what grows while any works.
+FAILED, ENDED, WORKS = "entrypoint/failed", "entrypoint/ended", "entrypoint/works"
 # What torch raises where other nodes, or their store, do not answer.
 UNHEARD = ("RendezvousTimeoutError", "RendezvousConnectionError", "DistStoreError", "DistNetworkError")
 
@@ -283,6 +284,7 @@ def watch_agents():
         result = monitor(agent, *given)
         if result.state.name == "HEALTHY":  # else this node has an end of its own
             look_elsewhere(agent)
+            agent._store.add(WORKS, 1)
         return result
 
     Agent._exit_barrier = waiting
@@ -306,6 +308,7 @@ def look_elsewhere(agent):
         raise unheard(error) from None
     if failed:
         node, status = map(int, failed.split())
+        status = status if 0 < status < 256 else 1  # the store has no password
         raise Elsewhere(status, f"EP631 worker-{node} has failed | its launcher ended with {status} | see its log")
 
 
@@ -313,16 +316,17 @@ def await_others(agent):
     """Wait until every node has ended well; torch'"'"'s own wait ends as if they had, whatever happened to them."""
     if agent._worker_group.state.name != "SUCCEEDED":
         return  # older torch has a node that failed wait as well
+    store, nodes, limit = agent._store, agent._worker_group.group_world_size, agent._exit_barrier_timeout
     look_elsewhere(agent)
-    deadline, ended = time.monotonic() + agent._exit_barrier_timeout, agent._store.add(ENDED, 1)
-    while ended < agent._worker_group.group_world_size:
-        if time.monotonic() > deadline:
-            what = f"EP633 {ended} of {agent._worker_group.group_world_size} nodes have ended well"
-            do = "see the others'"'"' logs; where they may take longer, set timeouts.peers"
-            raise Elsewhere(69, f"{what} | no word of the others within {agent._exit_barrier_timeout:g}s | {do}")
+    ended, heard, word = store.add(ENDED, 1), time.monotonic(), None
+    while ended < nodes:
+        if time.monotonic() - heard > limit:
+            what = f"EP633 {ended} of {nodes} nodes have ended well | no word of the others within {limit:g}s"
+            raise Elsewhere(69, f"{what} | see the others'"'"' logs")
         time.sleep(0.1)
         look_elsewhere(agent)
-        ended = agent._store.add(ENDED, 0)
+        ended, before, word = store.add(ENDED, 0), word, (ended, store.add(WORKS, 0))
+        heard = heard if word == before else time.monotonic()
 
 
 def tell(status):
@@ -336,7 +340,8 @@ def part():
     """The store of all nodes goes with the launcher on the first one: it stays until the others ask no more."""
     for agent in agents:
         with suppress(Exception):
-            others, deadline = agent._worker_group.group_world_size - 1, time.monotonic() + 5
+            # Older torch looks after its programs, and with that at the other nodes, every 5 s.
+            others, deadline = agent._worker_group.group_world_size - 1, time.monotonic() + (10 if together else 5)
             if node_rank != "0":
                 agent._store.add("parted", 1)
             while node_rank == "0" and agent._store.add("parted", 0) < others and time.monotonic() < deadline:
