@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.errors import CantCreateError, RetryError
-from entrypoint.model import Node, Outcome, Plan
-from entrypoint.plan import NETCHECK
-from entrypoint.spec import JobSpec
+from entrypoint.model import Node, Outcome
 from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
@@ -141,14 +139,6 @@ def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
     Else the other nodes would hear nothing of the failure, and wait for it. What was known before is the reason still.
     """
     return not_ready is None and failure.status == CantCreateError.status
-
-
-def has_run(spec: JobSpec, draft: Plan, attempt: int) -> bool:
-    """Whether something of this job has run on its nodes before this boot: an earlier attempt, or the network check.
-
-    Then a stop of one node stops all; before, that node may come back, and the others wait for it.
-    """
-    return attempt > 1 or (spec.netcheck.when == "before" and draft.launcher != NETCHECK)
 
 
 class UserSignals:

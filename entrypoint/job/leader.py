@@ -11,12 +11,12 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, has_run, of_program, on_node
+from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, of_program, on_node
 from entrypoint.job.ending import Ending
 from entrypoint.job.machine import Machine
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.job.ranks import NO_LOGIN, RankWatch
-from entrypoint.job.rollcall import RollCall
+from entrypoint.job.rollcall import RollCall, has_run
 from entrypoint.job.stalls import StallWatch
 from entrypoint.job.survey import Survey
 from entrypoint.job.talk import Talk

@@ -9,10 +9,10 @@ from typing import Any
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import difference, ended, follow, has_run
+from entrypoint.job.analysis import difference, ended, follow
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Machine
-from entrypoint.job.rollcall import Misdirected, rejoin
+from entrypoint.job.rollcall import Misdirected, has_run, rejoin
 from entrypoint.model import Outcome, Plan
 from entrypoint.spec import JobSpec
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from entrypoint.job.analysis import (
@@ -15,7 +12,6 @@ from entrypoint.job.analysis import (
     difference,
     everywhere,
     follow,
-    has_run,
     placement,
     without_rank,
 )
@@ -159,22 +155,6 @@ def test_where_a_job_did_well() -> None:
     assert everywhere(nodes, None) == "all 3 nodes"
     assert everywhere(nodes, (0, 1)) == "all 2 workers"
     assert everywhere(nodes, (1,)) == "worker-1"
-
-
-@pytest.mark.parametrize(
-    ("attempt", "netcheck", "launcher", "ran"),
-    [
-        (1, "never", "plain", False),
-        (2, "never", "plain", True),
-        (1, "before", "netcheck", False),
-        (1, "before", "plain", True),  # the check has run
-        (2, "before", "netcheck", True),
-    ],
-)
-def test_whether_something_of_the_job_has_run(attempt: int, netcheck: str, launcher: str, ran: bool) -> None:
-    spec: Any = SimpleNamespace(netcheck=SimpleNamespace(when=netcheck))
-    draft: Any = SimpleNamespace(launcher=launcher)
-    assert has_run(spec, draft, attempt) is ran
 
 
 def test_long_lists_of_hosts_are_cut_and_their_difference_is_named() -> None:
