@@ -44,8 +44,8 @@ class End:
 class Ends:
     """The nodes whose end is still awaited, and the failures reported so far, oldest first.
 
-    A node of an elastic job counts once its launcher has met the others. Until `least` of them have, every node does:
-    whatever fails before the job runs is the job's failure.
+    A node of an elastic job counts once its launcher has met the others; worker-0, where they meet, always does. Until
+    `least` of them have met, every node counts: whatever fails before the job runs is the job's failure.
     """
 
     awaited: set[int] = field(default_factory=set)
@@ -55,7 +55,7 @@ class Ends:
 
     def counts(self, node: int) -> bool:
         """Whether this node's end is a part of the job's."""
-        return not self.least or node in self.met or len(self.met) < self.least
+        return not self.least or node == 0 or node in self.met or len(self.met) < self.least
 
     def late(self) -> set[int]:
         """The nodes that still run and do not count: the others may have ended before they could meet them."""

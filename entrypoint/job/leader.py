@@ -206,8 +206,7 @@ class Leader:
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:
-        own = self._own_report if self._peers else self._draft.members.reports[self._me]
-        reports = {self._me: own} | {node: peer.report for node, peer in self._peers.items()}
+        reports = {self._me: self._own_report} | {node: peer.report for node, peer in self._peers.items()}
         self._ranks.heard.asked = event.asked
         self._ranks.heard.slots = {self._host(node): report.slots for node, report in sorted(reports.items())}
         awaited = self._here if event.awaited is None else event.awaited

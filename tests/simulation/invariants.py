@@ -183,7 +183,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds up nobody."""
     usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
-    if not usual or schedule.look is not None or not schedule.least or schedule.faults or NEVER in schedule.starts:
+    if not usual or schedule.look is not None or not world.meetings or schedule.faults or NEVER in schedule.starts:
         return []
     wrong = []
     for rank in range(schedule.nodes):

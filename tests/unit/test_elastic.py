@@ -160,6 +160,16 @@ def test_a_node_that_has_met_the_others_counts() -> None:
     assert job.outcome.reason == "EP600 torchrun exited with 7 on c"
 
 
+def test_worker_0_counts_always() -> None:
+    """The others meet there: they do not go on without it."""
+    job = Job()
+    job.comes(2)
+    job.meet(1, 2)
+    job.ends(7, 0)
+    assert job.outcome
+    assert job.outcome.status == 7
+
+
 def test_a_failure_before_enough_nodes_have_met_is_the_job_s() -> None:
     job = Job()
     job.ends(2, 1)
