@@ -155,6 +155,7 @@ DEFECTS: dict[str, list[Plant]] = {
     "a node that fails between its check and its session tells nobody": [
         _swap(analysis, "reopens", lambda not_ready, failure: False)
     ],
+    "the end waits for no output": [_swap(ending.Ending, "progress", lambda self, *seen: self.launchers_gone())],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

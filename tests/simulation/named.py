@@ -46,6 +46,9 @@ NAMED = {
     "10: a second SIGTERM at a worker": Named(
         _job(2, Fault(5, "twice", 1, seconds=1.0), save=(9.5, 9.5)), (143, 143), by=10
     ),
+    "25.12: a rank fails, and mpirun has much to pass on": Named(
+        _job(2, Fault(5, "fail", 1, status=7), passes=20.0), (7, 7), by=30
+    ),
     "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
     "15b: mpirun's daemon is killed": Named(_job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"),
     "15c and 47: mpirun's daemon does not start": Named(

@@ -195,7 +195,7 @@ class Programs:
 
     def on_launchers_gone(self, then: Callable[[], None]) -> None:
         """Call this once mpirun has ended, or at once where it did or never ran."""
-        if self._world.mpirun and self._by_ranks and not self._world.mpirun.over:
+        if self._world.mpirun and self._by_ranks and not self._world.mpirun.has_ended:
             self._world.mpirun.after_end.append(then)
         else:
             then()
@@ -249,6 +249,8 @@ class Mpirun:
     def __init__(self, world: World, programs: Programs) -> None:
         self._world, self._programs = world, programs
         self.over = False
+        self.has_ended = False
+        self.passes_until = 0.0  # when all is passed on that ranks have printed
         self.after_end: list[Callable[[], None]] = []
         self._members = [(container, container.boots) for container in world.containers]
         self._left = len(self._members)
@@ -287,9 +289,21 @@ class Mpirun:
             self.over = True
             statuses = [process.ended or 0 for each, _ in self._members for process in each.programs._processes]
             status = next(filter(None, statuses), 0)
-            self._world.after(0.1, lambda: self._end(status))
+            self.passes_until = self._world.now + self._world.schedule.passes
+            self._world.after(0.1 + self._world.schedule.passes, lambda: self._end(status))
+
+    def written(self) -> int:
+        """Bytes that it has written: more as long as it passes on what ranks have printed."""
+        return 100 + round(1000 * min(self._world.now, self.passes_until))
+
+    def is_passing(self) -> bool:
+        """Whether the leader that started it waits for what it still has to pass on, unless it was told to hurry."""
+        hurried = self._world.schedule.of("twice") or sum(self._world.signals.values()) > 1
+        leader, boot = self._members[0]
+        return self._world.now < self.passes_until and leader.is_boot(boot) and not hurried
 
     def _end(self, status: int) -> None:
+        self.has_ended = True
         self._programs.launcher_ended(status)
         for then in self.after_end:
             then()

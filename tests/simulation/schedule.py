@@ -57,6 +57,7 @@ class Schedule:
     other_version: int | None = None  # a node with another toolkit
     not_ready: int | None = None  # a node that says in its report that it cannot take part
     unwritable: int | None = None  # a node whose check found nothing, and whose session then has no room
+    passes: float = 0.0  # seconds that mpirun then takes to pass on what ranks have printed
     mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
     faults: tuple[Fault, ...] = ()
     seed: int = 0
@@ -101,7 +102,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         schedule = replace(schedule, restarts=0, status=0, mpirun="", look=look, hangs=hangs)
     elif size in (3, 4, 5) and schedule.launcher == "torchrun" and random.random() < 0.5:
         schedule = _elastic(random, schedule)
-    schedule = replace(schedule, swept=random.random() < 0.5)
+    schedule = replace(schedule, swept=random.random() < 0.5, passes=random.choice((0.0, 0.0, 0.0, 4.0)))
     if random.random() < 0.05 and not schedule.least:
         return _stopped_between(random, schedule, begun)
     return replace(schedule, unwritable=random.randrange(size)) if random.random() < 0.03 else schedule
@@ -115,7 +116,7 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
     stops = [Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0))) for each in sorted(nodes)]
     return replace(
         schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
-        not_ready=None, unwritable=None, duration=20.0, faults=(loss, *stops),
+        not_ready=None, unwritable=None, passes=0.0, duration=20.0, faults=(loss, *stops),
     )  # fmt: skip
 
 

@@ -392,10 +392,11 @@ class Container:
         pass
 
     def _do_measure(self, action: actions.Measure) -> None:
-        self._soon(events.Progress(100, True))
+        self._soon(events.Progress(self._world.mpirun.written() if self._world.mpirun else 100, True))
 
     def _do_awaitlaunchers(self, action: actions.AwaitLaunchers) -> None:
-        self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()))
+        boot = self.boots
+        self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()) if self.is_boot(boot) else None)
 
     def _do_end(self, action: actions.End) -> None:
         outcome = action.outcome
@@ -619,6 +620,8 @@ class World:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
         if sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
+            if self.mpirun and self.mpirun.is_passing():
+                self.violate("what ranks have printed is lost")
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():
                 self.violate("the job's result is 0, and not every program has ended with 0")
             meeting = self.meetings.get(self.containers[0].boots)
