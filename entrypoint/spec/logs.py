@@ -22,7 +22,7 @@ def _check_prefix(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class LogsSpec:
-    """How output is printed, and copies of it. What is not asked for costs nothing: a program's output stays as it is.
+    """How output is printed, and copies of it. What is not asked for costs nothing: each line stays as it is.
 
     format:
       `json` makes each line that we or a rank print one JSON object: time (RFC 3339, UTC), node, rank, stream, text.
