@@ -190,7 +190,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     launcher = next(
         Path(f"/proc/{child}")
         for child in Path(f"/proc/{job.processes[0].pid}/task/{job.processes[0].pid}/children").read_text().split()
-        if b"mpirun" in Path(f"/proc/{child}/cmdline").read_bytes()
+        if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"mpirun\0")
     )
     environment = dict(
         entry.split("=", 1)

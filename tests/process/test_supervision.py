@@ -57,7 +57,7 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     assert {status: process.wait(30) for status, process in started.items()} == {status: status for status in statuses}
     assert {benches[status].out for status in statuses} == {""}
     said = {status: benches[status].err.splitlines() for status in (7, 137)}
-    assert all(lines[0].startswith("[entrypoint] started: mpirun -np 2 ") for lines in said.values())
+    assert all(lines[0].startswith("[entrypoint] started: mpirun --tag-output -np 2 ") for lines in said.values())
     assert said[7][1:] == ["[entrypoint] EP600 mpirun exited with 7; exit 7"]
     assert said[137][1:] == ["[entrypoint] EP601 mpirun was ended by SIGKILL (137); exit 137"]
 
