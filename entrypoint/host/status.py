@@ -179,7 +179,7 @@ def pause(seconds: float) -> None:
 def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
     """One question. Raises OSError, Silent, ValueError where the answer is no state."""
     ends = time.monotonic() + PATIENCE
-    pid, data = 0, b""
+    pid, data = 0, bytearray()
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
@@ -200,7 +200,7 @@ def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
         raise Silent("EP033 the entrypoint does not answer", seen, _state(pid)) from None
     if not data:  # it ended meanwhile
         raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-    head, _, body = data.partition(b"\r\n\r\n")
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n")[0]:
         raise ValueError(head.split(b"\r\n")[0].decode("latin-1"))
     return _checked(from_json(body)), pid

@@ -133,6 +133,20 @@ def test_two_megabytes_of_the_worst_words_take_a_moment(unit: str) -> None:
     assert secret.masked(f"{text} A_TOKEN=x") == f"{text} A_TOKEN=(not shown)"
 
 
+def test_the_line_of_mpirun_is_cut_after_its_first_words() -> None:
+    """The leader's event loop waits until it is made."""
+    words = ["mpirun", "HF_TOKEN=abc", *(f"data/tokens_{number:05}.bin" for number in range(90_000))]
+    line = "".join(f"{word}\0" for word in words).encode()
+    assert min(_seconds(mpirun.shown, line) for _ in range(3)) < 0.05
+    text = mpirun.shown(line)
+    assert text.startswith("mpirun 'HF_TOKEN=(not shown)' data/tokens_00000.bin ")
+    assert len(text) < 40_000
+    shown = text.rpartition(" and ")[0].split(" ")
+    assert shown[-1] in words
+    assert text.endswith(f" and {len(line) - sum(len(word) + 1 for word in words[: len(shown) - 1])} bytes more")
+    assert mpirun.shown(b"") == ""
+
+
 def test_many_words_and_many_secrets() -> None:
     words = ["--data", "tokens_00000.bin"] * 50_000
     assert _seconds(lambda _: secret.masked_words(words), "") < 1
