@@ -6,7 +6,7 @@ from os.path import dirname, join, realpath
 
 from entrypoint.model import Topology
 
-OF_PROGRAM = "program-ranks"  # pipe in the run directory for ranks that a program of the node starts by itself
+OF_PROGRAM = "program-ranks"  # socket in the run directory for ranks that a program of the node starts by itself
 FILE = join(dirname(realpath(__file__)), "programs", "supervise.py")
 NETCHECK = join(dirname(FILE), "netcheck.py")  # the toolkit's own program, which the network check starts
 UNITE = join(dirname(FILE), "unite.py")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from entrypoint import __version__
 from entrypoint.cli.inputs import TRACE
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
-from entrypoint.host.proc import undo_launcher
-from entrypoint.host.speaker import Speaker, answer, hold_standard_streams
+from entrypoint.host.proc import hold_standard_streams, undo_launcher
+from entrypoint.host.speaker import Speaker, answer
 
 NAMES = (
     "run",

@@ -101,6 +101,14 @@ def has_capability(bit: int, root: str | os.PathLike[str] = "/") -> bool:
     return bool((number(f"{root}/proc/self/status", "CapEff:", 16) or 0) >> bit & 1)
 
 
+def hold_standard_streams() -> None:
+    """Open /dev/null for each closed standard stream (`2>&-`), also for the programs that are started: else the next
+    file that is opened would get its number, and a program that is given two of them would have none."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 def python_set_locale() -> bool:
     """Whether Python itself has set LC_CTYPE, as it does in a C locale, also for its children (PEP 538)."""
     if os.environ.get("LC_CTYPE") != "C.UTF-8":

@@ -61,13 +61,6 @@ def show(text: str) -> None:
     answer(escaped_lines(text))
 
 
-def hold_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream (`2>&-`): else the next file would get its number."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
-
-
 class Speaker:
     """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
 

@@ -65,7 +65,7 @@ def launch(
 def rank_script(spec: JobSpec, topology: Topology) -> File:
     """What a launcher starts for each rank of this node."""
     number = f"{supervised.OF_PROGRAM}.{{rank}}"
-    own = ("--pipe", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
+    own = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
     how = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
     words = supervised.command(topology, number, *own, *how)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})

@@ -1,8 +1,9 @@
 """The ranks of this node, as their supervisors report them: which have started, ended, and are still there.
 
-A supervisor writes a line into a named pipe when its rank starts, prints for the first time, ends, and when all of its
-output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also write into
-the pipe, so each number is checked, and a process counts only if it runs below this one.
+A supervisor connects to a socket and writes a line when its rank starts, prints for the first time, ends, and when all
+of its output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also connect,
+so a rank's lines count from the one process that has said that it starts this rank, and only if that process runs below
+this one and below no other supervisor: a rank cannot report its own end, nor be a supervisor.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.host import children, proc, process
 from entrypoint.host.files import RunDir
-from entrypoint.host.pipes import Lines
+from entrypoint.host.reports import Reporter, Reports
 from entrypoint.values import dataclass
 
 Report = Callable[[str, int, int], None]  # event ("start", "output", "end" or "copy"), rank; pid, 0, status or error
@@ -23,71 +24,89 @@ _LINE = 64  # bytes; a supervisor's line is shorter
 # A pid (proc(5), pid_max), nothing, a status, nothing, and the number of an error (errno(3)).
 _LARGEST = {b"start": 1 << 22, b"output": 0, b"end": 255, b"done": 0, b"copy": 255}
 _RANKS = 1 << 20
-_TAKES = 16  # of 64 KiB: the largest pipe that a user can make (pipe(7))
 
 
 @dataclass
 class _Rank:
-    pid: int  # of its supervisor
+    reporter: Reporter  # its supervisor
     forget: Callable[[], object]  # watch it no longer
     printed: bool = False
     ended: bool = False
     done: bool = False  # its output is passed on, and nothing runs that it started
 
+    @property
+    def pid(self) -> int:
+        return self.reporter.pid
+
 
 class Ranks:
-    """Listens on the pipe and keeps the ranks that are alive."""
+    """Listens on the socket and keeps the ranks that are alive."""
 
-    def __init__(self, run_dir: RunDir, report: Report, pipe: str = "ranks") -> None:
+    def __init__(self, run_dir: RunDir, report: Report, name: str = "ranks") -> None:
         self._report = report
-        self._lines = Lines(run_dir, pipe, self.read, _LINE)  # a supervisor's line is written whole, after a line end
+        self._reports = Reports(run_dir, name, self.read, _LINE)
         self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
-        self._brief: dict[int, int] = {}  # rank -> pid, of those whose supervisor was gone before we looked
+        self._brief: dict[
+            Reporter, tuple[int, int]
+        ] = {}  # rank and status, if the supervisor was gone before we looked
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
 
     def read(self) -> None:
-        """Read what is in the pipe."""
-        for _ in range(_TAKES):  # a supervisor that is gone wrote all of its lines before: they are in the pipe
-            lines = self._lines.take()
-            if lines is None:
-                break
+        """Read what supervisors have written; one that is gone wrote all of its lines before."""
+        for reporter, lines in self._reports.take():
             for event, rank, value in filter(None, map(_understood, lines)):
-                self._heard(event, rank, value)
-        for rank, pid in list(self._brief.items()):
-            del self._brief[rank]
-            self._report("start", rank, pid)
-            self._report("end", rank, 128 + signal.SIGKILL)
+                if event == "start":
+                    self._started(reporter, rank)
+                else:
+                    self._heard(reporter, event, rank, value)
+        for reporter, (rank, status) in list(self._brief.items()):
+            del self._brief[reporter]
+            self._report("start", rank, reporter.pid)
+            self._report("end", rank, status)
 
-    def _heard(self, event: str, rank: int, value: int) -> None:
+    def _started(self, reporter: Reporter, rank: int) -> None:
         known = self._ranks.get(rank)
-        if event == "start" and known and proc.has_ended(known.pid):
+        if known and proc.has_ended(known.pid):
             self._lose(rank)  # its end was not noticed yet: torch has started this rank again
             known = None
-        if event == "start" and known is None and value != os.getpid() and proc.is_below(value, os.getpid()):
-            self._ranks[rank] = _Rank(value, children.on_end(value, lambda: self._died(rank, value)))
-        elif event == "start" and known is None and proc.is_gone(value):
-            self._brief[rank] = value  # the line of its end follows, unless it was killed
+        if known is None and proc.is_gone(reporter.pid):
+            # A supervisor stays until it was looked at, so this one was killed; nobody can tell whose child it was.
+            self._brief[reporter] = rank, 128 + signal.SIGKILL
+        elif known is None and self._may_start(reporter.pid):
+            self._ranks[rank] = _Rank(reporter, children.on_end(reporter.pid, lambda: self._died(rank, reporter)))
+            self._look()
+            self._report("start", rank, reporter.pid)
+        reporter.answer()
+
+    def _may_start(self, pid: int) -> bool:
+        """Whether this process is below us, and no rank's."""
+        supervisors = {rank.pid for rank in self._ranks.values()}
+        while pid and pid != os.getpid() and pid not in supervisors:
+            pid = proc.state(pid)[1]
+        return pid == os.getpid()
+
+    def _heard(self, reporter: Reporter, event: str, rank: int, value: int) -> None:
+        known = self._ranks.get(rank)
+        if known is None or known.reporter is not reporter:
+            if event == "end" and value and self._brief.get(reporter, (-1, 0))[0] == rank:
+                self._brief[reporter] = rank, value
             return
-        elif event == "end" and known is None and rank in self._brief:
-            self._report("start", rank, self._brief.pop(rank))
-        elif event == "output" and known and not known.printed:
+        if event == "output" and not known.printed:
             known.printed = True
-        elif event == "end" and known and not known.ended:
+        elif event == "end" and not known.ended:
             known.ended = True
-        elif event == "done" and known and known.ended:
+        elif event == "done" and known.ended:
             known.done = True
-        elif event == "copy" and known:
-            pass
-        else:
+        elif event != "copy":
             return
         self._look()
         if event != "done":
             self._report(event, rank, value)
 
-    def _died(self, rank: int, pid: int) -> None:
-        self.read()  # its last line may still be in the pipe
-        if rank in self._ranks and self._ranks[rank].pid == pid:
+    def _died(self, rank: int, reporter: Reporter) -> None:
+        self.read()  # its last line may not be read yet
+        if rank in self._ranks and self._ranks[rank].reporter is reporter:
             self._lose(rank)
 
     def _lose(self, rank: int) -> None:
@@ -142,7 +161,7 @@ class Ranks:
     def close(self) -> None:
         for rank in self._ranks.values():
             rank.forget()
-        self._lines.close()
+        self._reports.close()
 
 
 def _understood(line: bytes) -> tuple[str, int, int] | None:

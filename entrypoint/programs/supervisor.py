@@ -3,8 +3,8 @@
 Run alone and isolated, for each rank and each program of a node: `python supervise.py OPTIONS -- PROGRAM`
 
     --cwd      directory to start the program in
-    --run-dir  tell the entrypoint there, through a pipe, of the program's start and end
-    --pipe     that pipe's name; `ranks` where not given
+    --run-dir  tell the entrypoint there, through a socket, of the program's start and end
+    --socket   that socket's name; `ranks` where not given
     --number   by this number, which is a rank's own where it has one; 0 where not given
     --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
                apart: end at once; another process passes on its output, and somebody else must end it
@@ -40,8 +40,19 @@ import select
 import time
 
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
-from entrypoint.host.proc import descendants, execute, kill, python_set_locale, script, stat, too_long, undo_launcher
+from entrypoint.host.proc import (
+    descendants,
+    execute,
+    hold_standard_streams,
+    kill,
+    python_set_locale,
+    script,
+    stat,
+    too_long,
+    undo_launcher,
+)
 from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.programs.reporter import Reporter
 from entrypoint.programs.stream import NEVER, Stream, write_all
 
 if False:  # only for type checkers: importing it is slow
@@ -56,7 +67,7 @@ _STUCK = 5.0  # seconds after a failure without anybody reading our output: then
 _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
-_ENXIO, _E2BIG, _EAGAIN = 6, 7, 11  # no reader at a pipe; too long for execve(2); limit on processes reached
+_E2BIG, _EAGAIN = 7, 11  # too long for execve(2); limit on processes reached
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
@@ -68,43 +79,15 @@ _OF_LOGINS = (
 )  # fmt: skip
 
 
-class Pipe:
-    """The pipe to the entrypoint. Only that reads it, so an error on the pipe means that the entrypoint is dead."""
-
-    def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
-        self.fd, self._rank = -1, rank  # -1 where nobody is told
-        try:
-            if run_dir is not None:
-                self.fd = os.open(os.path.join(run_dir, name), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == _ENXIO:
-                os._exit(128 + _KILL)  # nobody reads it: the entrypoint was killed before this process could see it
-
-    def tell(self, event: str, value: int) -> None:
-        """Write one line. It begins with a line end, in case others have written half a line."""
-        if self.fd < 0:
-            return
-        line = f"\n{event} {self._rank} {value}\n".encode()
-        poll = select.poll()
-        poll.register(self.fd, select.POLLOUT)
-        for _ in range(20):  # 5 seconds at most, if the pipe is full
-            try:
-                os.write(self.fd, line)
-                return
-            except BlockingIOError:
-                poll.poll(250)
-            except OSError:
-                return
-
-
 def main(argv: list[str]) -> int:
     """Run the program of this command line, and return its status."""
     end = argv.index("--")
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number", "0")
+    hold_standard_streams()
     if "--group" in options and os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    pipe = Pipe(options.get("--run-dir"), options.get("--pipe", "ranks"), rank)
+    reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), rank)
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
     for name in {"--log", "--rank", "--nested"} & options.keys():
         options[name] = options[name].replace("{rank}", rank)
@@ -112,7 +95,7 @@ def main(argv: list[str]) -> int:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
     # Hold signals until the program has started: one must not end this process without a report.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
-    pipe.tell("start", os.getpid())
+    reporter.tell("start", os.getpid())
     tail, supervised = bytearray(), None
     try:
         if python_set_locale():
@@ -120,7 +103,7 @@ def main(argv: list[str]) -> int:
         undo_launcher()
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
-        supervised = _start(program, options, tail, pipe, mask)
+        supervised = _start(program, options, tail, reporter, mask)
         status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
@@ -131,15 +114,16 @@ def main(argv: list[str]) -> int:
     if status and "--tail" in options:
         _save(options["--tail"].replace("{rank}", rank), tail)
     if status:
-        pipe.tell("end", status)
+        reporter.tell("end", status)
     apart = options.get("--linger") == "apart" and supervised is not None and supervised.passes_on()
     if supervised is not None and not apart:
         if options.get("--linger", "apart") != "apart":
             supervised.linger(float(options["--linger"]))
         supervised.flush(_STUCK if status else None)
     if not status:
-        pipe.tell("end", status)
-    pipe.tell("done", 0)
+        reporter.tell("end", status)
+    reporter.tell("done", 0)
+    reporter.await_heard()
     if apart and supervised is not None and not os.fork():
         supervised.pass_on()
     if supervised is not None and "--hold" in options and (status or supervised.told):
@@ -176,11 +160,11 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _copy(options: dict[str, str], pipe: Pipe) -> Copy:
+def _copy(options: dict[str, str], reporter: Reporter) -> Copy:
     from entrypoint.programs.copies import Copy
 
     most, keep = int(options.get("--log-max-size", "0")), int(options.get("--log-max-files", "1"))
-    return Copy(options["--log"], most, keep, lambda error: pipe.tell("copy", error))
+    return Copy(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
 
 
 def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
@@ -197,9 +181,11 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
     return frames.United(lines, tail) if through == "ranks" else frames.Sender(lines, frames.batches)
 
 
-def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: Pipe, mask: set[int]) -> Supervised:
+def _start(
+    program: list[str], options: dict[str, str], tail: bytearray, reporter: Reporter, mask: set[int]
+) -> Supervised:
     label = os.fsencode(options["--label"])
-    log = _copy(options, pipe) if "--log" in options else None
+    log = _copy(options, reporter) if "--log" in options else None
     one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
@@ -221,7 +207,7 @@ def _start(program: list[str], options: dict[str, str], tail: bytearray, pipe: P
         lines = _lines(options, fd, tail) if "--lines" in options and not (fd == 1 and "--answer" in options) else None
         last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
         streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
-    return Supervised(child, streams, pipe, woken)
+    return Supervised(child, streams, reporter, woken)
 
 
 def _pair(target: int) -> tuple[int, int]:
@@ -242,8 +228,8 @@ def _pair(target: int) -> tuple[int, int]:
 class Supervised:
     """A running program, and the processes that it leaves behind."""
 
-    def __init__(self, child: int, streams: list[Stream], pipe: Pipe, woken: int) -> None:
-        self._child, self._streams, self._pipe, self._woken = child, streams, pipe, woken
+    def __init__(self, child: int, streams: list[Stream], reporter: Reporter, woken: int) -> None:
+        self._child, self._streams, self._reporter, self._woken = child, streams, reporter, woken
         self._printed = False  # whether the first output is told
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
@@ -263,12 +249,12 @@ class Supervised:
                 by_fd[stream.source] = stream.pass_on
                 poll.register(stream.source, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
-        if self._pipe.fd >= 0:
-            poll.register(self._pipe.fd, 0)  # errors alone
+        if self._reporter.fd >= 0:
+            poll.register(self._reporter.fd, 0)  # errors alone
         due = [stream.due for stream in self._streams if stream.due != NEVER] + ([] if limit is None else [limit])
         ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
         for fd, _ in ready:
-            if fd == self._pipe.fd:
+            if fd == self._reporter.fd:
                 _die(self._child if self._status is None else 0)
             elif fd == self._woken:
                 came = os.read(fd, 512)
@@ -326,7 +312,7 @@ class Supervised:
     def _tell_output(self) -> None:
         if Stream.took and not self._printed:
             self._printed = True
-            self._pipe.tell("output", 0)
+            self._reporter.tell("output", 0)
 
     def linger(self, grace: float) -> None:
         """Wait for what the program left running, and end it if it stays too long."""

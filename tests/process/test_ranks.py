@@ -1,4 +1,4 @@
-"""What the entrypoint makes of the lines in its pipe, which any program of the job may write into."""
+"""What the entrypoint makes of the lines on its socket, to which any program of the job may connect."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from entrypoint import supervised
 from entrypoint.host.files import RunDir
 from entrypoint.programs.ranks import Ranks
 from tests.process.bench import Bench, until
@@ -19,12 +21,30 @@ NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
 Heard = list[tuple[str, int, int]]
 
 
-def heard(
-    tmp_path: Path, work: Callable[[Path, int], None], *, reports: int, meanwhile: Callable[[], None] | None = None
-) -> Heard:
-    """All that is reported of a supervisor, once `work`, given the pipe and its pid, has been done, until so many.
+# What a process that stands for a supervisor does: sends these lines, waits to be looked at, and stays if told to.
+SPEAKS = """
+import socket, sys, time
+socket_file, lines, stays = sys.argv[1:]
+told = socket.socket(socket.AF_UNIX)
+told.connect(socket_file)
+told.sendall(lines.encode("latin-1").decode("unicode_escape").encode("latin-1"))
+if stays != "no":
+    told.recv(1)
+    time.sleep(600 if stays == "yes" else 0)
+"""
 
-    `meanwhile` happens while the first of them is told, and nothing is heard.
+
+def speaks(folder: Path, lines: str, stays: str = "yes", name: str = "ranks") -> subprocess.Popen[bytes]:
+    """A process that sends these lines. It stays, or leaves when it was looked at ("heard"), or at once ("no")."""
+    return subprocess.Popen([sys.executable, "-c", SPEAKS, str(folder / "run" / name), lines, stays])
+
+
+def heard(
+    tmp_path: Path, work: Callable[[], list[subprocess.Popen[bytes]]], *, reports: int, alone: bool = False
+) -> Heard:
+    """All that is reported of the processes that `work` starts, until there are so many reports and all have ended.
+
+    `alone`: nobody reads until these processes have ended by themselves.
     """
 
     async def listen() -> Heard:
@@ -33,18 +53,19 @@ def heard(
 
         def report(event: str, rank: int, value: int) -> None:
             got.append((event, rank, value))
-            if meanwhile and len(got) == 1:
-                meanwhile()
             if len(got) >= reports:
                 enough.set()
 
         run_dir = RunDir(str(tmp_path / "run"))
         ranks = Ranks(run_dir, report)
-        supervisor = await asyncio.create_subprocess_exec("sleep", "600")
-        await asyncio.to_thread(work, run_dir.path / "ranks", supervisor.pid)
+        processes = work()
+        if alone:
+            for process in processes:
+                process.wait(10)
         await asyncio.wait_for(enough.wait(), 10)
-        supervisor.kill()
-        await supervisor.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
         await asyncio.wait_for(ranks.gone(), 10)
         ranks.close()
         run_dir.close()
@@ -53,87 +74,141 @@ def heard(
     return asyncio.run(listen())
 
 
+def without_pids(got: Heard) -> Heard:
+    return [(event, rank, 0 if event == "start" else value) for event, rank, value in got]
+
+
 @pytest.mark.parametrize(
     "junk",
     [
-        b"end 0 0 and more",
-        b"start 1 1\nstart 2 %d\nstart 3 999999999999999999999\n" % os.getpid(),
-        b"start 99999999999999999999 5\nend 0 256\nend 0 -1\nend 0 \xb2\nend 7 0\ndone 0 0\n\0\xff\n\n",
-        b"x" * 60000,
+        "end 0 0 and more",
+        "start 1 1\\nstart 2 1\\nstart 3 999999999999999999999\\n",
+        "start 99999999999999999999 5\\nend 0 256\\nend 0 -1\\nend 0 \\xb2\\nend 7 0\\ndone 0 0\\n\\0\\xff\\n\\n",
+        "x" * 60000,
     ],
-    ids=["no-end", "pids", "numbers", "long"],
+    ids=["no-end", "ranks", "numbers", "long"],
 )
-def test_what_is_no_line_of_a_supervisor_changes_nothing(junk: bytes, tmp_path: Path) -> None:
-    def work(pipe: Path, pid: int) -> None:
-        with open(pipe, "wb", buffering=0) as told:
-            told.write(b"\nstart 0 %d\n" % pid)
-            told.write(junk)
-            told.write(b"\nstart 0 %d\n\nend 0 7\n\nend 0 0\n\ndone 0 0\n" % pid)
+def test_what_is_no_line_of_a_supervisor_changes_nothing(junk: str, tmp_path: Path) -> None:
+    lines = f"start 0 1\\n{junk}\\nstart 0 1\\nend 0 7\\nend 0 0\\ndone 0 0\\n"
+    got = heard(tmp_path, lambda: [speaks(tmp_path, lines)], reports=2)
+    assert without_pids(got) == [("start", 0, 0), ("end", 0, 7)]
+
+
+# A supervisor whose program connects, too, once the supervisor is known, and then ends with 7.
+LIES = """
+import os, socket, subprocess, sys
+socket_file, speaks, lies = sys.argv[1:]
+told = socket.socket(socket.AF_UNIX)
+told.connect(socket_file)
+told.sendall(b"start 1 1\\n")
+told.recv(1)
+liar = [sys.executable, "-c", speaks, socket_file, lies, "heard"] if "start" in lies else None
+if liar:
+    subprocess.run(liar)
+else:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.connect(socket_file)
+        other.sendall(lies.encode().decode("unicode_escape").encode())
+told.sendall(b"end 1 7\\ndone 1 0\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    "lies",
+    ["end 1 0\\ndone 1 0\\n", "start 1 1\\nend 1 0\\n", "start 5 1\\nend 5 0\\ndone 5 0\\n"],
+    ids=["its-own-end", "its-own-supervisor", "another-rank"],
+)
+def test_a_program_cannot_report_for_its_supervisor(lies: str, tmp_path: Path) -> None:
+    """`echo end 1 0 >$ENTRYPOINT_RUN_DIR/ranks; exit 7` was 0 (issue 25, row 3)."""
+
+    def work() -> list[subprocess.Popen[bytes]]:
+        return [subprocess.Popen([sys.executable, "-c", LIES, str(tmp_path / "run" / "ranks"), SPEAKS, lies])]
 
     got = heard(tmp_path, work, reports=2)
-    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got] == [
-        ("start", 0, 0),
-        ("end", 0, 7),
-    ]
+    assert without_pids(got) == [("start", 1, 0), ("end", 1, 7)]
 
 
-def test_a_rank_may_be_gone_before_it_is_heard_of(tmp_path: Path) -> None:
-    """On a busy machine `true` was never believed to have started, and the job was 78."""
-
-    def work(pipe: Path, pid: int) -> None:
-        brief = subprocess.Popen(["true"])
-        brief.wait()
-        with open(pipe, "wb", buffering=0) as told:
-            told.write(b"\nstart 3 %d\n\nend 3 0\n\ndone 3 0\n\nend 3 0\n" % brief.pid)
-            told.write(b"\nstart 0 %d\n" % pid)  # the control: this one runs
-
-    got = heard(tmp_path, work, reports=3)
-    assert [(event, rank) for event, rank, _ in got[:3]] == [("start", 3), ("end", 3), ("start", 0)]
-    assert got[1] == ("end", 3, 0)
+AWAY = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
 
 
-def test_a_rank_may_be_killed_before_it_is_heard_of(tmp_path: Path) -> None:
-    def work(pipe: Path, pid: int) -> None:
-        brief = subprocess.Popen(["true"])
-        brief.wait()
-        with open(pipe, "wb", buffering=0) as told:
-            told.write(b"\nstart 3 %d\n" % brief.pid)
+def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None:
+    """Such as what somebody starts with `docker exec`; the control is one that is below us."""
 
+    def work() -> list[subprocess.Popen[bytes]]:
+        words = [sys.executable, "-c", SPEAKS, str(tmp_path / "run" / "ranks"), "start 5 1\\nend 5 0\\n", "yes"]
+        # Its parent ends at once, and it becomes the child of process 1 or of a subreaper above this one.
+        away = [sys.executable, "-c", AWAY, *words]
+        strays.append(int(subprocess.run(away, stdout=subprocess.PIPE, check=True).stdout))
+        return [speaks(tmp_path, "start 0 1\\nend 0 0\\ndone 0 0\\n")]
+
+    strays: list[int] = []
     got = heard(tmp_path, work, reports=2)
-    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got[:2]] == [
-        ("start", 3, 0),
-        ("end", 3, 137),
-    ]
+    os.kill(strays[0], 9)
+    assert without_pids(got) == [("start", 0, 0), ("end", 0, 0)]
 
 
-def test_a_brief_rank_in_one_reading_with_a_rank_that_starts_again(tmp_path: Path) -> None:
-    """Its end line, further down, was not waited for, and it counted as killed."""
+def test_a_rank_that_is_gone_before_it_is_heard_of_was_killed(tmp_path: Path) -> None:
+    """A supervisor stays until it was looked at; what is gone by then may be anybody's, so its 0 counts for nothing."""
+    for number, (lines, status) in enumerate({"": 137, "end 3 0\\ndone 3 0\\n": 137, "end 3 9\\n": 9}.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sends = f"start 3 1\\n{lines}"
+        got = heard(folder, lambda folder=folder, sends=sends: [speaks(folder, sends, "no")], reports=2, alone=True)  # type: ignore[misc]
+        assert without_pids(got) == [("start", 3, 0), ("end", 3, status)], lines
 
-    first, brief = subprocess.Popen(["sleep", "600"]), subprocess.Popen(["true"])
-    brief.wait()
-    supervisor = 0
 
-    def work(pipe: Path, pid: int) -> None:
-        nonlocal supervisor
-        supervisor = pid
-        pipe.write_bytes(b"\nstart 0 %d\n" % first.pid)
+def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> None:
+    """As torch starts one; and a brief one that is read of together with it."""
 
-    def meanwhile() -> None:
+    async def listen() -> Heard:
+        got: Heard = []
+        run_dir = RunDir(str(tmp_path / "run"))
+        ranks = Ranks(run_dir, lambda *report: got.append(report))
+        first = speaks(tmp_path, "start 0 1\\n")
+        while not got:
+            await asyncio.sleep(0.01)
         first.kill()
-        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
-        lines = b"\nstart 3 %d\n\nstart 0 %d\n\nend 3 0\n\nend 0 5\n" % (brief.pid, supervisor)
-        (tmp_path / "run" / "ranks").write_bytes(lines)
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # nobody has waited for it
+        brief = speaks(tmp_path, "start 3 1\\nend 3 4\\n", "no")
+        brief.wait(10)
+        second = speaks(tmp_path, "start 0 1\\nend 0 5\\ndone 0 0\\n")
+        while len(got) < 6:
+            await asyncio.sleep(0.01)
+        for process in (first, second):
+            process.kill()
+            process.wait()
+        ranks.close()
+        run_dir.close()
+        return got
 
-    got = heard(tmp_path, work, reports=6, meanwhile=meanwhile)
-    first.wait()
-    assert [(event, rank, value if event == "end" else 0) for event, rank, value in got] == [
-        ("start", 0, 0),
-        ("end", 0, 137),
-        ("start", 0, 0),
-        ("start", 3, 0),
-        ("end", 3, 0),
-        ("end", 0, 5),
-    ]
+    got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
+    assert [each for each in got if each[1] == 0] == [("start", 0, 0), ("end", 0, 137), ("start", 0, 0), ("end", 0, 5)]
+    assert [each for each in got if each[1] == 3] == [("start", 3, 0), ("end", 3, 4)]
+
+
+def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
+    """A frozen entrypoint: each supervisor runs its program and waits, and every report is there afterwards."""
+
+    async def listen() -> tuple[Heard, list[int | None]]:
+        got: Heard = []
+        run_dir = RunDir(str(tmp_path / "run"))
+        ranks = Ranks(run_dir, lambda *report: got.append(report))
+        keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(run_dir.path), "--linger", "1"]
+        started = [
+            subprocess.Popen([*keep, "--number", str(rank), "--", "sh", "-c", f"exit {rank}"]) for rank in range(64)
+        ]
+        time.sleep(5)
+        early = [process.poll() for process in started]
+        while sum(event == "end" for event, _, _ in got) < 64:
+            await asyncio.sleep(0.05)
+        assert [process.wait(10) for process in started] == list(range(64))
+        ranks.close()
+        run_dir.close()
+        return got, early
+
+    got, early = asyncio.run(asyncio.wait_for(listen(), 60))
+    assert sorted((rank, value) for event, rank, value in got if event == "end") == [(n, n) for n in range(64)]
+    assert early == [None] * 64, "one left before it was heard of"
 
 
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:

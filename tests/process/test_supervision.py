@@ -120,6 +120,40 @@ def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
+@pytest.mark.parametrize("how", ["write", "connect"])
+def test_a_rank_s_own_words_do_not_hide_its_failure(how: str, bench: Bench) -> None:
+    """The status was 0: a program could write where its supervisor reports (issue 25, row 3)."""
+    connect = (
+        "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['ENTRYPOINT_RUN_DIR'] + '/ranks')"
+    )
+    told = {
+        "write": 'for rank in 0 1; do echo; echo end $rank 0; done >"$ENTRYPOINT_RUN_DIR/ranks"',
+        "connect": f"{sys.executable} -c \"{connect}; s.sendall(b'end 0 0\\nend 1 0\\n')\"",
+    }
+    assert bench.run("sh", "-c", f'test "$OMPI_COMM_WORLD_RANK" = 0 && sleep 1 && exit; {told[how]}; exit 7') == 7
+    assert "rank 1 on " in bench.err
+    assert nothing_left(bench)
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
+    """The program did not run, and 71 was said to be its own (issue 25, row 14)."""
+    run = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "pytorch",
+        "--",
+        "sh",
+        "-c",
+        'echo x >"$NOTES"; exit 3',
+    ]
+    assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait(30) == 3
+    assert bench.notes == ["x"]
+
+
 def test_a_failure_counts_more_than_an_end_that_was_heard_first(bench: Bench) -> None:
     """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of its 7 only then."""
     ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { echo $$ >"$NOTES"; kill -TERM $$; }'

@@ -6,9 +6,11 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,8 @@ def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Pat
 
 
 def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "ranks")  # which nobody reads
+    with socket.socket(socket.AF_UNIX) as closed:
+        closed.bind(str(tmp_path / "ranks"))  # at which nobody listens
     done = keep("--run-dir", str(tmp_path), "--", "echo", "started")
     assert (done.returncode, done.stdout) == (137, b"")
 
@@ -210,32 +213,39 @@ def test_what_it_leaves_running_keeps_nobody_waiting() -> None:
 
 
 class Listener:
-    """The entrypoint's end of the pipe, and what was told through it."""
+    """The entrypoint's end of the socket, and what was told through it by the one supervisor that connects."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._pipe = run_dir / "ranks"
-        os.mkfifo(self._pipe)
-        self._fd = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK)
-        self._text = ""
+    def __init__(self, run_dir: Path, name: str = "ranks") -> None:
+        self._folder = os.open(run_dir, os.O_PATH)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(f"/proc/self/fd/{self._folder}/{name}")
+        self._socket.listen()
+        self._text = b""
+        self.looks = threading.Event()  # whether the entrypoint looks at who connects; late, so that all is in `told`
+        self.looks.set()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError), self._socket.accept()[0] as connection:
+            while data := connection.recv(65536):
+                self._text += data
+                if b"done" in data and self.looks.wait(10):
+                    connection.send(b"\n")
 
     @property
     def told(self) -> list[str]:
-        with contextlib.suppress(BlockingIOError):
-            self._text += os.read(self._fd, 65536).decode()
-        return self._text.split("\n")[1::2]
+        return self._text.decode().split("\n")[:-1]
 
-    def fill(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(self._fd, b"x" * 4096)
-
-    def empty(self) -> bytes:
-        return os.read(self._fd, 1 << 20)
+    def close(self) -> None:
+        os.close(self._folder)
+        self._socket.close()
 
 
 @pytest.fixture
-def listener(tmp_path: Path) -> Listener:
-    return Listener(tmp_path)
+def listener(tmp_path: Path) -> Iterator[Listener]:
+    listener = Listener(tmp_path)
+    yield listener
+    listener.close()
 
 
 def linger(tmp_path: Path, program: str, *options: str, grace: str = "10", **how: Any) -> subprocess.Popen[bytes]:
@@ -328,14 +338,25 @@ def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: L
     assert process.returncode == 7
 
 
-def test_a_pipe_that_is_full_of_others_words_is_waited_for(tmp_path: Path, listener: Listener) -> None:
-    listener.fill()
+def test_it_stays_until_the_entrypoint_has_looked_at_it(tmp_path: Path, listener: Listener) -> None:
+    """Gone, it could not be told from a process of the program's that reports in its place."""
+    listener.looks.clear()
     with linger(tmp_path, "exit 4") as process:
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.3)
-        listener.empty()
+            process.wait(0.5)
+        listener.looks.set()
+        until(lambda: listener.told == [f"start 2 {process.pid}", "end 2 4", "done 2 0"], "its lines")
     assert process.returncode == 4
-    assert listener.empty().split(b"\n")[1::2] == [b"start 2 %d" % process.pid, b"end 2 4", b"done 2 0"]
+
+
+def test_its_program_has_no_part_in_its_reports(tmp_path: Path, listener: Listener) -> None:
+    """Nor any other descriptor than the standard streams; a second connection is another process's."""
+    with linger(tmp_path, "ls /proc/self/fd; ls -l /proc/$PPID/fd >&2", stderr=subprocess.PIPE) as process:
+        until(lambda: "done 2 0" in listener.told, "its end")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read().split() == [b"0", b"1", b"2", b"3"], "3 is the folder that ls reads"
+        assert b"socket:" in process.stderr.read(), "the control: the supervisor has one"
 
 
 def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Listener) -> None:
@@ -423,33 +444,28 @@ def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(t
         assert out.read() == b"early\nlate\n"
 
 
-def test_a_label_with_the_rank_and_another_pipe(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "others")
-    pipe = os.open(tmp_path / "others", os.O_RDWR | os.O_NONBLOCK)
-    words = ("--run-dir", str(tmp_path), "--pipe", "others", "--number", "3", "--label", "[rank ${rank}] ")
+def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
+    others = Listener(tmp_path, "others")
+    words = ("--run-dir", str(tmp_path), "--socket", "others", "--number", "3", "--label", "[rank ${rank}] ")
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
-    said = [line.split()[:2] for line in os.read(pipe, 4096).split(b"\n")[1::2]]
-    assert said == [[b"start", b"3"], [b"output", b"3"], [b"end", b"3"], [b"done", b"3"]]
-    os.close(pipe)
+    assert [line.split()[:2] for line in others.told] == [["start", "3"], ["output", "3"], ["end", "3"], ["done", "3"]]
+    others.close()
 
 
-def test_a_stop_before_the_program_is_there(tmp_path: Path) -> None:
+def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) -> None:
     """It ended this process without a word, and the rank counted as killed by SIGKILL."""
-    os.mkfifo(tmp_path / "ranks")
     os.mkfifo(tmp_path / "env")  # which holds it up
-    pipe = os.open(tmp_path / "ranks", os.O_RDWR | os.O_NONBLOCK)
     words = ("--run-dir", str(tmp_path), "--env", str(tmp_path / "env"), "--", "sleep", "600")
     process = subprocess.Popen([*KEEP, *words], start_new_session=True)
-
-    def said() -> bytes:
-        with contextlib.suppress(BlockingIOError):
-            heard.extend(os.read(pipe, 4096).split(b"\n")[1::2])
-        return b" ".join(heard)
-
-    heard: list[bytes] = []
-    until(lambda: said().startswith(b"start 0"), "the start line")
+    until(lambda: listener.told, "the start line")
     os.killpg(process.pid, signal.SIGTERM)
     (tmp_path / "env").write_bytes(b"A=1\0")
     assert process.wait(10) == 143
-    assert said().endswith(b"end 0 143 done 0 0")
-    os.close(pipe)
+    assert listener.told == [f"start 0 {process.pid}", "end 0 143", "done 0 0"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *KEEP, "--", "sh", "-c", f"echo x; echo x >{ran}"])
+    assert (done.returncode, ran.exists()) == (0, True)
