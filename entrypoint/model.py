@@ -282,6 +282,7 @@ class Launch:
     reports: Literal["programs", "ranks", "both"] = "programs"
     becomes_program: bool = False  # it is the user's program and nothing else: a node by itself becomes it
     takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
+    forwards: bool = False  # its programs are launchers, which tell the processes that they start of SIGTERM
     needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
     ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
     # Whose exit status is the job's: the leader's program, or the first program of any node that fails.

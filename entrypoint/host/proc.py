@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 if False:  # only for type checkers: importing it is slow
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
 
@@ -31,21 +31,22 @@ def processes() -> Iterator[tuple[int, str, list[str]]]:
             yield int(entry), name, fields
 
 
-def descendants(pid: int) -> list[int]:
-    """Every live process below `pid`, parents before children, whatever session or group it is in."""
-    children: dict[int, list[int]] = {}
-    for each, _, fields in processes():
+def below(pid: int) -> list[tuple[int, str, list[str]]]:
+    """Every live process below `pid`, as in `processes`, whatever session or group it is in; parents first."""
+    children: dict[int, list[tuple[int, str, list[str]]]] = {}
+    for each in processes():
+        fields = each[2]
         if fields[0] != "Z" or int(fields[17]) > 1:  # other threads run on, or are being ended
             children.setdefault(int(fields[1]), []).append(each)
-    found = [pid]
+    found = list(children.get(pid, []))
     for each in found:  # which grows
-        found += children.get(each, [])
-    return found[1:]
+        found += children.get(each[0], [])
+    return found
 
 
-def outside_groups(pids: Collection[int], groups: Collection[int]) -> list[int]:
-    """Those of the processes that are in none of these process groups."""
-    return [pid for pid, _, fields in processes() if pid in pids and int(fields[2]) not in groups]
+def descendants(pid: int) -> list[int]:
+    """The pids of every live process below `pid`, parents before children."""
+    return [each for each, _, _ in below(pid)]
 
 
 def state(pid: int) -> tuple[str, int]:

@@ -23,14 +23,11 @@ class Reporter:
     """A process that has connected: its pid, and the lines it has sent that nobody has read yet."""
 
     def __init__(self, connection: socket.socket, longest: int) -> None:
-        self._connection, self._longest = connection, longest
+        self.connection, self._longest = connection, longest
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid: int = struct.unpack("3i", credentials)[0]
         self._rest = b""
         self.over = False  # no process has the other end any more
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
 
     def take(self) -> list[bytes]:
         """The lines that have arrived. Of a line without an end, only the first `longest` bytes are kept."""
@@ -38,7 +35,7 @@ class Reporter:
         with contextlib.suppress(BlockingIOError):
             while not self.over:
                 try:
-                    data = self._connection.recv(_PIECE)
+                    data = self.connection.recv(_PIECE)
                 except ConnectionError:
                     data = b""
                 self.over = not data
@@ -50,10 +47,10 @@ class Reporter:
     def answer(self) -> None:
         """Tell the process that it was looked at."""
         with contextlib.suppress(OSError):
-            self._connection.send(HEARD)
+            self.connection.send(HEARD)
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
 class Reports:
@@ -96,7 +93,7 @@ class Reports:
         return [(reporter, lines) for reporter, lines in taken if lines]
 
     def _drop(self, reporter: Reporter) -> None:
-        self._loop.remove_reader(reporter.fileno())
+        self._loop.remove_reader(reporter.connection)
         reporter.close()
 
     def close(self) -> None:

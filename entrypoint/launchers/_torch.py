@@ -56,6 +56,7 @@ def launch(
         files=(file, rank_script(spec, topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
+        forwards=True,
         reports="both",
         completion="first-failure",
         ranks=topology.world_size,

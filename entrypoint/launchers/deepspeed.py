@@ -58,6 +58,7 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
     return Launch(
         (Program(_line(spec, topology, own)),),
         files=(script, ranks),
+        forwards=True,
         reports="both",
         completion="first-failure",
         ranks=sum(counts),

@@ -54,7 +54,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
     number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, topology, members)
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, tagged=tagged)
+    # mpirun kills what it knows, if a rank calls MPI_Abort, a process that one has spawned fails or a daemon is lost.
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, "--group", "apart", tagged=tagged)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
@@ -118,7 +119,6 @@ def _script(
         "mpi_major": members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
         "run_dir": topology.run_dir,
-        "grace": max(1, round(spec.timeouts.grace)),
         "tags": _TAGS[_tags(spec, topology, members)],
     }
     return _mpi.file("run_mpi.sh", context, mode)

@@ -61,6 +61,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program(argv),),
         files=(script,),
         folders=(topology.log_dir, logs),
+        forwards=True,
         takes_signals=False,
         completion="first-failure",
         ranks=sum(slots),

@@ -57,6 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if many else (script,),
         needs_roll_call=many,  # a worker's Ray never ends by itself
+        forwards=True,
         completion="first-failure",
         awaited=(0,),
     )

@@ -117,6 +117,8 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
         options += ["--nested", str(program.rank)]
     if launch.answers:
         options += ["--answer", "yes"]
+    if launch.forwards:
+        options += ["--signals", "group"]
     through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from entrypoint.host.speaker import Say
 from entrypoint.job.analysis import ended
 from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import environment, settle
+from entrypoint.programs.below import terminate_tree
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -129,7 +129,7 @@ async def _ended(hook: asyncio.subprocess.Process, stop: asyncio.Event, hurry: a
     ended, told, hurried = (asyncio.create_task(each) for each in (hook.wait(), stop.wait(), hurry.wait()))
     await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
-        process.kill_group(hook.pid, signal.SIGTERM)
+        terminate_tree(hook.pid)
         await asyncio.wait({ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         process.sweep()
     told.cancel()

@@ -19,9 +19,11 @@ from entrypoint.job import messages
 from entrypoint.job.analysis import End, Ends, ended
 from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import mpirun
+from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.programs import stacks
+from entrypoint.programs.below import terminate_tree
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
 from entrypoint.programs.uniting import Uniting
@@ -63,6 +65,8 @@ class Programs:
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         self._failed_ranks: dict[int, End] = {}  # of programs' ranks, until the same rank starts again
         self._stopping: asyncio.Task[None] | None = None
+        self._launcher_ends: asyncio.Task[None] | None = None  # it ends the ranks here by itself
+        self._unsaid: list[messages.RankEnd] = []  # what came of that, until the launcher's own end is known
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
         self._uniting: Uniting | None = None  # what makes ranks' lines whole, where the plan has that
@@ -100,6 +104,8 @@ class Programs:
             case messages.Stacks():
                 self._background(self._show_and_tell())
             case messages.Stop(grace) if self._stopping is None:
+                for end in self._unsaid:
+                    self._tell(end)
                 self._stopping = self._background(self._stop(grace))
             case messages.Stop(grace):
                 if grace == 0:
@@ -210,6 +216,10 @@ class Programs:
         if event == "copy":
             self._copy_ended(value)
             return
+        if event == "launcher":
+            if self._launcher_ends is None:
+                self._launcher_ends = self._background(self._outlast_ranks(value))
+            return
         what = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
         self._note(event, what, time.monotonic())
         if event == "output":
@@ -223,7 +233,11 @@ class Programs:
             if self._stopping is not None:  # mpirun is not told to stop: a rank may start later than that
                 process.kill_group(value, signal.SIGTERM)
         else:
-            self._tell(messages.RankEnd(number, value, self._last_lines(str(number), value), self._why(value)))
+            end = messages.RankEnd(number, value, self._last_lines(str(number), value), self._why(value))
+            if self._launcher_ends is not None and self._stopping is None:
+                self._unsaid.append(end)  # it follows from what the launcher is about to say
+            else:
+                self._tell(end)
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """A report of a rank that a program of this node started. If it failed, the program fails or restarts it."""
@@ -353,8 +367,13 @@ class Programs:
         """
         gone = None
         if self._by_ranks:
-            self._ranks.signal(signal.SIGTERM)
-            gone = asyncio.create_task(self._ranks.gone())
+            spawned = []
+            if self._launcher_ends is None:  # else all have been told
+                spawned = self._spawned()
+                self._ranks.signal(signal.SIGTERM)
+                for pid in spawned:
+                    terminate_tree(pid)
+            gone = asyncio.create_task(self._ranks_gone(spawned))
         elif groups := [program.pid for program in self._started if program.returncode is None]:
             running = set(groups) - self._ranks.leaving  # supervisors end leftovers
             below = {pid for group in running for pid in proc.descendants(group)}
@@ -373,13 +392,44 @@ class Programs:
             self._ranks.kill()
         self._tell(messages.Stopped())
 
+    async def _outlast_ranks(self, launcher: int) -> None:
+        """The launcher ends the job by itself, and would be gone a second later; this gives ranks their grace.
+
+        MPI ends ranks whose daemon is gone, so the daemon stands still until they have saved. Its own status, which
+        says why, comes after that.
+        """
+        if not proc.is_below(launcher, os.getpid()):
+            return
+        proc.kill([launcher], signal.SIGSTOP)
+        try:
+            if self._stopping is None:
+                self._ranks.signal(signal.SIGTERM)
+            forced = asyncio.create_task(self._force.wait())
+            ended = asyncio.create_task(self._ranks.ended())
+            await asyncio.wait({ended, forced}, timeout=self._spec.timeouts.grace, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            forced.cancel()
+        finally:
+            proc.kill([launcher], signal.SIGCONT)
+
+    def _spawned(self) -> list[int]:
+        """The processes that a rank has started by MPI_Comm_spawn: MPI's daemon starts them, without a supervisor."""
+        below = proc.below(os.getpid())
+        daemons = {pid for pid, name, _ in below if name in DAEMONS} | {program.pid for program in self._started}
+        supervisors = self._ranks.supervisors
+        known = supervisors | {proc.state(pid)[1] for pid in supervisors}  # one may be apart (supervisor.py, --group)
+        children = [(pid, fields) for pid, _, fields in below if int(fields[1]) in daemons - known]
+        # What is in its parent's group is no process of the job, such as an agent.
+        return [pid for pid, fields in children if int(fields[2]) == pid and pid not in known | daemons]
+
+    async def _ranks_gone(self, spawned: list[int]) -> None:
+        await self._ranks.gone()
+        await children.gone({*spawned} & {*self._spawned()})  # one may be a rank's supervisor that has just started
+
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:
         """Return when the programs and all that they started are gone: both may need the grace."""
         await self._ranks.ended()
-        # Their own process groups got SIGTERM. Processes in other groups get it now, in case no launcher told them.
-        left = below & set(proc.descendants(os.getpid()))  # orphans are our children
-        proc.kill(proc.outside_groups(left, groups), signal.SIGTERM)
-        await children.gone(left)
+        await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
         await children.gone(groups)  # supervisors stay until all output is passed on
 
     async def _show_and_tell(self) -> None:

@@ -1,9 +1,9 @@
 """The ranks of this node, as their supervisors report them: which have started, ended, and are still there.
 
 A supervisor connects to a socket and writes a line when its rank starts, prints for the first time, ends, and when all
-of its output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also connect,
-so a rank's lines count from the one process that has said that it starts this rank, and only if that process runs below
-this one and below no other supervisor: a rank cannot report its own end, nor be a supervisor.
+of its output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also
+connect, so a rank's lines count from the one process that has said that it starts this rank, and only if that process
+runs below this one and below no other supervisor: a rank cannot report its own end, nor be a supervisor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from entrypoint.host.files import RunDir
 from entrypoint.host.reports import Reporter, Reports
 from entrypoint.values import dataclass
 
-Report = Callable[[str, int, int], None]  # event ("start", "output", "end" or "copy"), rank; pid, 0, status or error
+Report = Callable[[str, int, int], None]  # event ("start", "launcher", "output", "end" or "copy"), rank; as _LARGEST
 
 _LINE = 64  # bytes; a supervisor's line is shorter
-# A pid (proc(5), pid_max), nothing, a status, nothing, and the number of an error (errno(3)).
-_LARGEST = {b"start": 1 << 22, b"output": 0, b"end": 255, b"done": 0, b"copy": 255}
+# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of an error (errno(3)).
+_LARGEST = {b"start": 1 << 22, b"launcher": 1 << 22, b"output": 0, b"end": 255, b"done": 0, b"copy": 255}
 _RANKS = 1 << 20
 
 
@@ -81,7 +81,7 @@ class Ranks:
 
     def _may_start(self, pid: int) -> bool:
         """Whether this process is below us, and no rank's."""
-        supervisors = {rank.pid for rank in self._ranks.values()}
+        supervisors = self.supervisors
         while pid and pid != os.getpid() and pid not in supervisors:
             pid = proc.state(pid)[1]
         return pid == os.getpid()
@@ -98,7 +98,7 @@ class Ranks:
             known.ended = True
         elif event == "done" and known.ended:
             known.done = True
-        elif event != "copy":
+        elif event not in ("copy", "launcher"):
             return
         self._look()
         if event != "done":
@@ -130,6 +130,11 @@ class Ranks:
     def alive(self) -> Mapping[int, int]:
         """Rank -> pid of its supervisor, for ranks that run or have left something running."""
         return {number: rank.pid for number, rank in self._ranks.items() if not rank.done}
+
+    @property
+    def supervisors(self) -> set[int]:
+        """Pids of all supervisors that are there."""
+        return {rank.pid for rank in self._ranks.values()}
 
     @property
     def leaving(self) -> set[int]:

@@ -37,7 +37,7 @@ class Reporter:
             try:
                 os.write(self.fd, f"{event} {self._rank} {value}\n".encode())
             except OSError:
-                pass  # the entrypoint is dead, which `poll` notices
+                return  # the entrypoint is dead, which `poll` notices
 
     def await_heard(self) -> None:
         """Return when the entrypoint has looked at this process, which it could not once that is gone."""
@@ -45,4 +45,4 @@ class Reporter:
             try:
                 os.read(self.fd, 1)
             except OSError:
-                pass
+                return  # the entrypoint is dead

@@ -11,9 +11,12 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: after a rank that
                did not finalize MPI Open MPI's daemon reads no more output, Hydra's kills the others. If it ended
                with 0 after SIGTERM it may be one, too: the same, but for --linger seconds at most
-    --group    own: lead a process group, so that a signal for this program reaches no other
+    --group    own: lead a process group, so that a signal for this program reaches no other; apart: the same, in a
+               process that the launcher does not know, so that it cannot end the program before the grace is over
     --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the program with 78 where a
                launcher starts below it (nested.py)
+    --signals  group: SIGTERM, SIGUSR1 and SIGUSR2 are for the program's process group alone, since it is a launcher,
+               which tells the others; where not given, this passes them on to what is in other groups
     --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
     --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
@@ -52,6 +55,7 @@ from entrypoint.host.proc import (
     undo_launcher,
 )
 from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.programs.below import Below
 from entrypoint.programs.reporter import Reporter
 from entrypoint.programs.stream import NEVER, Stream, write_all
 
@@ -68,6 +72,7 @@ _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked f
 _TERM, _KILL = 15, 9
 _OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
 _E2BIG, _EAGAIN = 7, 11  # too long for execve(2); limit on processes reached
+_LAUNCHER_ENDS = _signal.SIGRTMIN  # from the process that the launcher knows: the launcher has sent it SIGTERM
 # The program gets its process group's signals itself; this process only waits, to say how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
@@ -85,6 +90,11 @@ def main(argv: list[str]) -> int:
     options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
     rank = options.get("--number", "0")
     hold_standard_streams()
+    # Hold signals until the program has started: one must not end this process without a report.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
+    launcher = os.getppid()
+    if options.get("--group") == "apart":
+        _hide_from_launcher()
     if "--group" in options and os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), rank)
@@ -93,8 +103,6 @@ def main(argv: list[str]) -> int:
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
         program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
-    # Hold signals until the program has started: one must not end this process without a report.
-    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
     reporter.tell("start", os.getpid())
     tail, supervised = bytearray(), None
     try:
@@ -104,6 +112,7 @@ def main(argv: list[str]) -> int:
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, reporter, mask)
+        supervised.launcher, supervised.everywhere = launcher, "--signals" not in options
         status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
@@ -131,6 +140,25 @@ def main(argv: list[str]) -> int:
         _keep_open(os.environ.get("PMI_FD", ""))
         return 0
     return status
+
+
+def _hide_from_launcher() -> None:
+    """Go on in a child. This process, which the launcher knows, waits for it, and ends with its status.
+
+    Open MPI ends a job by itself, such as after MPI_Abort, by SIGTERM and, a second later, SIGKILL. The child hears of
+    the first, and the entrypoint gives ranks their grace.
+    """
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_LAUNCHER_ENDS, _signal.SIGCHLD))
+    child = os.fork()
+    if not child:
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGCHLD,))
+        return
+    while True:
+        if _signal.sigwait((_signal.SIGTERM, _signal.SIGCHLD)) == _signal.SIGTERM:
+            os.kill(child, _LAUNCHER_ENDS)
+        pid, wait = os.waitpid(child, os.WNOHANG)
+        if pid:
+            os._exit(os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait))
 
 
 def _load(file: str, each: str) -> None:
@@ -196,9 +224,9 @@ def _start(
     if child == 0:
         _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    for signum in (*_IGNORED, _signal.SIGCHLD):
+    for signum in (*_IGNORED, _signal.SIGCHLD, _LAUNCHER_ENDS):
         _signal.signal(signum, _nothing)
-    for signum in _signal.sigpending():
+    for signum in _signal.sigpending() - {_LAUNCHER_ENDS}:
         os.kill(child, signum)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     streams = []
@@ -236,6 +264,9 @@ class Supervised:
         self._let_go = False
         self.told = False  # whether SIGTERM has come
         self._nested = False  # whether the program was killed since a launcher ran below it
+        self._below = Below()
+        self.everywhere = True  # whether signals are passed on to processes in other groups than ours
+        self.launcher = 0  # pid of what has started this supervisor
 
     def _step(self, limit: float | None = None) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
@@ -255,11 +286,11 @@ class Supervised:
         ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
         for fd, _ in ready:
             if fd == self._reporter.fd:
-                _die(self._child if self._status is None else 0)
+                _die(self._child if self._status is None else 0, self.launcher)
             elif fd == self._woken:
                 came = os.read(fd, 512)
                 self._let_go |= _signal.SIGURG in came
-                self.told |= _signal.SIGTERM in came
+                self._pass_on_signals(came)
             else:
                 by_fd[fd]()
         for stream in self._streams:
@@ -267,6 +298,16 @@ class Supervised:
         self._tell_output()
         if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
             self._reap()
+
+    def _pass_on_signals(self, came: bytes) -> None:
+        """Whoever signals a rank signals its process group; what it has started in other groups hears it from here."""
+        if _LAUNCHER_ENDS in came:
+            self._reporter.tell("launcher", self.launcher)
+        if _signal.SIGTERM in came:
+            self.told = True
+            self._below.terminate(self.everywhere)
+        for signum in {_signal.SIGUSR1, _signal.SIGUSR2} & {*came} if self.everywhere else ():
+            self._below.tell_user_signal(signum)
 
     def _reap(self) -> None:
         while not self._alone:
@@ -316,14 +357,18 @@ class Supervised:
 
     def linger(self, grace: float) -> None:
         """Wait for what the program left running, and end it if it stays too long."""
-        limit, last, signals = time.monotonic() + _BY_ITSELF, time.monotonic() + grace, [_TERM, _KILL]
+        limit = time.monotonic() + (0 if self.told else _BY_ITSELF)
+        last, signals = time.monotonic() + grace, [_TERM, _KILL]
         while not self._alone or self.passes_on():
             if signals[1:]:
                 limit = max(limit, min(Stream.took + _BY_ITSELF, last))
             if time.monotonic() >= limit:
                 if self._alone or not signals:
                     break  # no process of this program holds the stream
-                kill(descendants(os.getpid()), signals[0])
+                if signals[0] == _TERM:
+                    self._below.tell_the_rest()
+                else:
+                    kill(descendants(os.getpid()), _KILL)
                 limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
             self._step(limit)
         for stream in self._streams:
@@ -370,12 +415,11 @@ def _keep_open(fd: str) -> None:
         os._exit(0)
 
 
-def _die(child: int) -> None:
+def _die(child: int, launcher: int) -> None:
     """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
     mpirun's daemon, since nobody else here could end it."""
-    parent = os.getppid()
     try:
-        daemon = [parent] if stat(parent)[0] in DAEMONS else []
+        daemon = [launcher] if stat(launcher)[0] in DAEMONS else []
     except OSError:
         daemon = []  # it has ended
     kill((*daemon, *descendants(os.getpid())), _KILL)

@@ -25,7 +25,7 @@ PORT = "36666"
 OPTIONS = (
     "--bind-to none --map-by slot -x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_DEBUG=INFO -x NCCL_SOCKET_FAMILY=AF_INET "
     "-x NCCL_IB_DISABLE=0 -x NCCL_SOCKET_IFNAME=ib0,bond0,eth0 -mca pml ob1 -mca btl ^openib,ofi "
-    "-mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1 -mca odls_base_sigkill_timeout 30"
+    "-mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1"
 )
 _QUIET = "OMPI_MCA_btl_vader_single_copy_mechanism=none"  # or ranks of one container warn
 # Logins by hand of one run, whose keys are thrown away with it: what most people's mpirun has.

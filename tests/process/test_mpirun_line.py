@@ -43,7 +43,7 @@ def line(
     """mpirun's words on one node with Open MPI 4, in their order."""
     return [
         *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
-        *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
+        *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1"),
         *(*network, *tune, *ROOT, *bind, *([*X, *INTERFACE] if x is None else x), *mca, *extra, *LAST),
     ]
 
@@ -99,11 +99,6 @@ def test_a_flag_wins_over_the_documented_variable(bench: Bench) -> None:
     assert bench.record()["argv"] == line(bench.run_dir, np="4")
 
 
-def test_grace_is_mpirun_s_patience_too(bench: Bench) -> None:
-    bench.run("prog", "an arg", FAKE_EXIT="3", ENTRYPOINT_TIMEOUTS_GRACE="7.4")
-    assert bench.record()["argv"][11:14] == ["-mca", "odls_base_sigkill_timeout", "7"]
-
-
 def test_open_mpi_5(bench: Bench) -> None:
     """It ignores the daemon's old options in silence, and has its own."""
     env = {"FAKE_EXIT": "3", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
@@ -111,7 +106,6 @@ def test_open_mpi_5(bench: Bench) -> None:
     assert bench.record()["argv"] == [
         *("--output", "tag:raw", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
-        *("--prtemca", "odls_base_sigkill_timeout", "30"),
         *("-mca", "btl_tcp_if_include", "lo"),
         *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
         *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),
@@ -175,7 +169,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     assert bench.record()["argv"] == [
         *("--tag-output", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("-mca", "plm_rsh_agent", f"sh {bench.run_dir}/agent"),
-        *("-mca", "orte_keep_fqdn_hostnames", "1", "-mca", "odls_base_sigkill_timeout", "30"),
+        *("-mca", "orte_keep_fqdn_hostnames", "1"),
         *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),
     ]
 

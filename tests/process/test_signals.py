@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,19 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     assert bench.err.endswith("ended by SIGTERM (143) before the job started; exit 143\n")
     assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
     assert not bench.left()
+
+
+def test_a_stop_reaches_a_start_hook_s_program_in_another_group(bench: Bench) -> None:
+    """It took the whole grace, and the program was killed (issue 25, row 10)."""
+    saves = 'trap \'echo told >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+    script = f"timeout 600 sh -c {shlex.quote(saves)}"
+    process = hooked(bench, script)
+    bench.await_notes("ready")
+    begun = time.monotonic()
+    process.terminate()
+    assert process.wait(20) == 143
+    assert time.monotonic() - begun < 5
+    assert bench.notes == ["ready", "told"]
 
 
 def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:

@@ -84,8 +84,6 @@ else
 fi
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
-# mpirun must not kill ranks before the grace is over; the entrypoint ends mpirun as soon as every rank is gone.
-line+=("$daemon" odls_base_sigkill_timeout 30)
 if [ -n "${MY_MPI_BTL_TCP_IF:-}" ]; then
   line+=(-mca btl_tcp_if_include "$MY_MPI_BTL_TCP_IF")
   # Those of Open MPI 5 end at an interface's name, and warn of a network and ignore it (PRRTE 3.0.8): they look by themselves.

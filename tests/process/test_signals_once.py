@@ -1,0 +1,143 @@
+"""SIGTERM and user signals reach every process of a rank, in whatever process group, and SIGTERM once."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from entrypoint import supervised
+from tests.process.bench import Bench, until
+
+# A program that notes each signal with its pid, and goes on saving for a while after the first SIGTERM.
+COUNTS = """
+import os, signal, sys, time
+def note(words):
+    with open(os.environ["NOTES"], "a") as notes:
+        notes.write(f"{words}\\n")
+def heard(signum, frame):
+    global ends
+    if signum == signal.SIGTERM:
+        ends = min(ends, time.monotonic() + 1.2)
+    note(f"{signal.Signals(signum).name} {os.getpid()}")
+ends = time.monotonic() + 30
+for signum in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(signum, heard)
+note(f"ready {os.getpid()}")
+while time.monotonic() < ends:
+    time.sleep(0.02)
+"""
+COUNTING = [sys.executable, "-c", COUNTS]
+_IT = shlex.join(COUNTING)
+PROGRAMS = {
+    "python": COUNTING,
+    "timeout": ["timeout", "600", *COUNTING],
+    "setsid": ["setsid", *COUNTING],
+    "shell": ["sh", "-c", f"{_IT}; true"],
+    "shell-background": ["bash", "-c", f"{_IT} & wait"],
+    "shell-own-groups": ["bash", "-m", "-c", f"{_IT} & {_IT} & wait"],
+    "shell-setsid": ["sh", "-c", f"setsid {_IT} & {_IT}; true"],
+    "timeout-shell": ["timeout", "600", "sh", "-c", f"{_IT} & {_IT}; true"],
+    "shell-timeout": ["bash", "-c", f"timeout 600 {_IT}; true"],
+    "two-timeouts": ["timeout", "600", "timeout", "500", *COUNTING],
+}
+
+
+def counts(notes: list[str], event: str) -> dict[str, int]:
+    """How often each program that was ready had the signal."""
+    ready = [note.split()[1] for note in notes if note.startswith("ready")]
+    return {pid: notes.count(f"{event} {pid}") for pid in ready}
+
+
+def programs_of(command: list[str]) -> int:
+    return " ".join(command).count("SIGUSR1")
+
+
+def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "20", *options, "--", *command]
+    process = bench.popen(words)
+    until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the programs")
+    return process
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> None:
+    """Programs in other process groups heard none, and those behind a shell two (issue 25, row 10)."""
+    process = supervisor(bench, PROGRAMS[name])
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+    heard = counts(bench.notes, "SIGTERM")
+    assert set(heard.values()) == {1}, (heard, bench.notes)
+    assert time.monotonic() - begun < 6
+    until(lambda: not bench.left(), "the end of all", 5)
+
+
+def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None:
+    """The control of the test above; what the launcher leaves is told when it has ended."""
+    process = supervisor(bench, ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"], "--signals", "group")
+    os.killpg(process.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    assert set(counts(bench.notes, "SIGTERM").values()) == {0}
+    process.wait(20)
+    assert set(counts(bench.notes, "SIGTERM").values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["python", "timeout", "setsid", "shell-setsid", "shell-own-groups"])
+def test_every_process_that_asks_for_it_hears_a_user_signal(name: str, bench: Bench) -> None:
+    command = PROGRAMS[name]
+    if name == "shell-setsid":  # the shell itself would be ended by it
+        command = ["sh", "-c", f"trap : USR1; setsid {_IT} & {_IT}; {_IT}"]
+        command[2] = command[2].rpartition(";")[0]
+    process = supervisor(bench, command)
+    for times in (1, 2):
+        os.killpg(process.pid, signal.SIGUSR1)
+        until(lambda times=times: set(counts(bench.notes, "SIGUSR1").values()) == {times}, f"signal {times}", 5)  # type: ignore[misc]
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+    until(lambda: not bench.left(), "the end of all", 5)
+
+
+FORKS = """
+import os, time
+os.setpgid(0, 0)
+while True:
+    if not os.fork():
+        os.setpgid(0, 0)
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.002)
+"""
+
+
+def test_what_forks_while_it_is_told(bench: Bench) -> None:
+    """Each process in another group starts one more all the time; none that is older than the signal goes on."""
+    words = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "20", "--", sys.executable, "-c", FORKS]
+    process = bench.popen(words)
+    until(lambda: len(bench.left()) > 20, "some processes")
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait(20)
+    assert time.monotonic() - begun < 10
+    until(lambda: not bench.left(), "the end of all", 5)
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "pytorch", "plain"])
+@pytest.mark.parametrize("name", ["timeout", "setsid", "shell"])
+def test_a_stop_reaches_every_process_of_the_job_once(launcher: str, name: str, bench: Bench, tmp_path: Path) -> None:
+    command = PROGRAMS[name]
+    flags = ["--launcher", launcher, "--slots", "1", "--log-files", "ranks", "--log-dir", str(tmp_path / "logs")]
+    process = bench.popen([sys.executable, "-m", "entrypoint", "run", *flags, "--", *command])
+    until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the program")
+    begun = time.monotonic()
+    process.terminate()
+    assert process.wait(30) == 143, bench.err
+    assert time.monotonic() - begun < 8
+    assert set(counts(bench.notes, "SIGTERM").values()) == {1}, bench.notes
+    until(lambda: not bench.left(), "the end of all", 5)
