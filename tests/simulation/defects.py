@@ -22,6 +22,7 @@ from entrypoint.job import (
     worker,
 )
 from entrypoint.model import Outcome
+from entrypoint.programs import below
 from entrypoint.values import replace
 
 Plant = Callable[[], Any]  # a context in which the defect is there
@@ -45,6 +46,7 @@ def _decide_again(self: leader.Leader, outcome: Outcome) -> None:
 
 _decide = leader.Leader._decide
 _release = ending.Ending._release
+_outside = below.outside
 _signalled = leader.Leader._on_signalled
 _complete = rollcall.RollCall.is_complete
 
@@ -156,6 +158,10 @@ DEFECTS: dict[str, list[Plant]] = {
         _swap(analysis, "reopens", lambda not_ready, failure: False)
     ],
     "the end waits for no output": [_swap(ending.Ending, "progress", lambda self, *seen: self.launchers_gone())],
+    "ranks in a process group of their own never hear SIGTERM": [_swap(below, "outside", lambda *given: [])],
+    "ranks behind a wrapper hear SIGTERM twice": [
+        _swap(below, "outside", lambda found, pids, group: [*pids, *_outside(found, pids, group)])
+    ],
     "a failure is 0": [
         _swap(ending, "follow", lambda outcome, *rest: replace(outcome, status=0)),
     ],

@@ -49,6 +49,9 @@ NAMED = {
     "25.12: a rank fails, and mpirun has much to pass on": Named(
         _job(2, Fault(5, "fail", 1, status=7), passes=20.0), (7, 7), by=30
     ),
+    "issue 25, row 10: SIGTERM, and ranks in a process group of their own": Named(
+        _job(2, Fault(5, "stop", 0), save=(2.0, 2.0), apart=1), (143, 143), by=9
+    ),
     "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
     "15b: mpirun's daemon is killed": Named(_job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"),
     "15c and 47: mpirun's daemon does not start": Named(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import events, messages
+from entrypoint.programs import below
 from tests.simulation.schedule import GRACE
 
 if TYPE_CHECKING:
@@ -25,6 +26,23 @@ class Process:
     told: float | None = None  # when it got SIGTERM
     saves_until: float = 0.0  # what it then needs
     met: bool = False  # whether it is a launcher of an elastic job, and has met the others
+    heard: int = 0  # how often its program had SIGTERM
+
+
+# The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in another group.
+_GROUP, _PROGRAM = 1, 12
+_APART = {
+    pid: (name, ["S", str(parent), str(group)])
+    for pid, name, parent, group in ((10, "sh", 1, 1), (11, "timeout", 10, 11), (_PROGRAM, "python", 11, 11))
+}
+_TOGETHER = {_PROGRAM: ("python", ["S", "1", "1"])}
+
+
+def times_heard(apart: bool) -> int:
+    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor passes on (below.py)."""
+    found = _APART if apart else _TOGETHER
+    by_group = int(found[_PROGRAM][1][2]) == _GROUP
+    return by_group + below.outside(found, set(found), _GROUP).count(_PROGRAM)
 
 
 class Programs:
@@ -152,6 +170,11 @@ class Programs:
 
     def _terminate(self, process: Process, late: bool = False) -> None:
         process.told = self._world.now
+        process.heard += times_heard(self._world.schedule.apart == self._container.rank)
+        if process.heard > 1:
+            self._world.violate(f"rank {process.rank} hears SIGTERM {process.heard} times")
+        if not process.heard:
+            return  # it goes on as if nothing had happened, until it is killed
         # What starts only now has nothing to save, nor has a launcher that has met no other.
         alone = self._world.schedule.least and not process.met
         needs = 0.0 if late or alone else self._world.schedule.save[self._container.rank]
@@ -160,6 +183,8 @@ class Programs:
 
     def _kill(self) -> None:
         for process in self._running():
+            if not process.heard:
+                self._world.violate(f"rank {process.rank} is killed, and has never heard SIGTERM")
             self._finish(process, _KILL)
 
     def _running(self) -> list[Process]:

@@ -63,6 +63,7 @@ class Schedule:
     seed: int = 0
     look: float | None = None  # a `check` instead of a job: seconds that a node takes to look at itself
     hangs: int | None = None  # a node that never ends to look at itself
+    apart: int | None = None  # a node whose programs run in a process group of their own, as under timeout(1)
     swept: bool = False  # a worker that ends takes its sshd with it, and what that has not passed on yet
 
     def of(self, *kinds: str) -> list[Fault]:
@@ -103,6 +104,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     elif size in (3, 4, 5) and schedule.launcher == "torchrun" and random.random() < 0.5:
         schedule = _elastic(random, schedule)
     schedule = replace(schedule, swept=random.random() < 0.5, passes=random.choice((0.0, 0.0, 0.0, 4.0)))
+    schedule = replace(schedule, apart=random.randrange(size) if random.random() < 0.2 else None)
     if random.random() < 0.05 and not schedule.least:
         return _stopped_between(random, schedule, begun)
     return replace(schedule, unwritable=random.randrange(size)) if random.random() < 0.03 else schedule
