@@ -18,11 +18,13 @@ ALL = "agents"  # the pipe with the hosts' names
 class Agents:
     """Listens for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there.
 
-    Without a file the command is "": a word in the pipe that is no agent's ends nothing but that agent.
+    Without a file the command is "": a word in the pipe that is no agent's ends nothing but that agent. A host gets one
+    daemon: a program that writes its name once more would have a second one started, and mpirun would wait forever.
     """
 
     def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
         self._run_dir, self._hosts, self._wanted = run_dir, hosts, wanted
+        self._served: set[str] = set()  # hosts whose command is passed on
         # Open from the start, so that an agent never waits for us to open one, and notices our end.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
         self._asks = Lines(run_dir, ALL, self._asked)
@@ -30,10 +32,12 @@ class Agents:
     def _asked(self) -> None:
         for line in self._asks.take() or ():
             host = line.decode(errors="replace")
-            if host in self._hosts:
+            if host in self._hosts and host not in self._served:
                 command = ""
                 with contextlib.suppress(OSError):
                     command = (self._run_dir.path / f"agent.{host}.command").read_text(errors="surrogateescape")
+                if command:
+                    self._served.add(host)
                 self._wanted(self._hosts[host], command)
 
     def answer(self, rank: int, status: int) -> None:

@@ -65,6 +65,21 @@ async def test_a_word_that_is_no_agents_ends_nothing(folder: Path) -> None:
 
 
 @in_loop
+async def test_a_host_gets_one_daemon(folder: Path) -> None:
+    """A rank that wrote the name once more had a second one started, and the job hung (issue 25, row 3)."""
+    async with agents(folder) as (listening, asked):
+        real = await agent(folder, "node-1")
+        assert await asked.get() == (1, COMMAND)
+        listening.answer(1, 0)
+        assert await real.wait() == 0
+        (folder / "agent.node-1.command").write_text("another")
+        with open(folder / ALL, "wb", buffering=0) as pipe:
+            pipe.write(b"node-1\nnode-0\n")
+        assert await asked.get() == (0, ""), "the control: the other host is asked for"
+        assert asked.empty()
+
+
+@in_loop
 async def test_a_host_of_no_node_is_refused_at_once(folder: Path) -> None:
     async with agents(folder):
         refused = await agent(folder, "node-7")
