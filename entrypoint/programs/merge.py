@@ -40,8 +40,8 @@ class Merge:
         self._sources.append(source)
         self._loop.add_reader(fd, self._ready, source)
 
-    async def finish(self) -> None:
-        """Pass on what there still is. All that write into a source have ended."""
+    async def finish(self) -> int:
+        """Pass on what there still is. All that write into a source have ended. Returns how many bytes nobody took."""
         for source in self._sources:
             if source.fd >= 0:
                 source.read(most=_REST)
@@ -51,8 +51,7 @@ class Merge:
         for last in (False, True):
             for source in self._sources:
                 self._pass(source, last)
-        for target in set(self._targets.values()):
-            await target.written()
+        return sum([await target.written() for target in set(self._targets.values())])
 
     def _ready(self, source: _Source) -> None:
         if not source.rest and self._holders.get(source.target) is not source:
@@ -196,11 +195,12 @@ class _Target:
         if was_slow and not self.is_full:  # the loop called, so nobody is in the middle of a write
             self._has_room()
 
-    async def written(self) -> None:
-        """Return when all is written, or nobody takes any of it for some seconds."""
+    async def written(self) -> int:
+        """Return when all is written, or nobody takes any of it for some seconds: how many bytes are lost then."""
         with contextlib.suppress(asyncio.TimeoutError):
             while self._waiting:
                 self._wrote.clear()
                 await asyncio.wait_for(self._wrote.wait(), _LAST)
         self._loop.remove_writer(self._fd)
         os.close(self._fd)
+        return len(self._waiting)

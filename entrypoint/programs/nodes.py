@@ -79,7 +79,8 @@ class Nodes:
         if left:
             self._say(f"killed processes are still there after {_GONE:g}s | {'; '.join(left)}")
         await asyncio.gather(*self._tasks)
-        await self._merge.finish()
+        if lost := await self._merge.finish():
+            self._say(f"warning: EP037 output of the nodes is lost, {lost} bytes | nobody reads it")
         return self._result()
 
     # -- nodes

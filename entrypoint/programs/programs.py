@@ -213,8 +213,8 @@ class Programs:
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """A supervisor reports of its program, a rank or one of this node: start, first output, end, end of copies."""
-        if event == "copy":
-            self._copy_ended(value)
+        if event in ("copy", "lost"):
+            self._not_all(event, value)
             return
         if event == "launcher":
             if self._launcher_ends is None:
@@ -247,18 +247,21 @@ class Programs:
             if self._plan.launch.least is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
-        elif event == "copy":
-            self._copy_ended(value)
+        elif event in ("copy", "lost"):
+            self._not_all(event, value)
         elif value:
             what, tail = f"rank {rank}", self._last_lines(f"{OF_PROGRAM}.{rank}", value)
             self._failed_ranks[rank] = End(value, what, ended(what, value, self._why(value)), tail)
 
-    def _copy_ended(self, error: int) -> None:
-        if not self._copies_ended:
+    def _not_all(self, event: str, value: int) -> None:
+        """Not all that a rank prints is copied, for this error, or passed on: so many bytes are not."""
+        if event == "lost":
+            self._say_lost(value)
+        elif not self._copies_ended:
             self._copies_ended = True
             where, do = self._draft.topology.log_dir, "make room there, or set log_dir"
             self._say(
-                f"warning: EP416 not all that ranks print is copied any more | {where}: {os.strerror(error)} | {do}"
+                f"warning: EP416 not all that ranks print is copied any more | {where}: {os.strerror(value)} | {do}"
             )
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
@@ -449,8 +452,11 @@ class Programs:
         ):  # else a launcher that hangs holds its pipes
             await uniting.ended(_UNREAD)
         if lost := await uniting.give_up():
-            why = "nobody reads our output, or the launcher does not end"
-            self._say(f"warning: EP628 output of the ranks is lost, {lost} bytes at least | {why}")
+            self._say_lost(lost)
+
+    def _say_lost(self, size: int) -> None:
+        why = "nobody reads our output, or the launcher does not end"
+        self._say(f"warning: EP628 output of the ranks is lost, {size} bytes at least | {why}")
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""

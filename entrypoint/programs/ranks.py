@@ -18,11 +18,21 @@ from entrypoint.host.files import RunDir
 from entrypoint.host.reports import Reporter, Reports
 from entrypoint.values import dataclass
 
-Report = Callable[[str, int, int], None]  # event ("start", "launcher", "output", "end" or "copy"), rank; as _LARGEST
+# Event ("start", "launcher", "output", "end", "copy" or "lost"), rank; and the number that `_LARGEST` bounds.
+Report = Callable[[str, int, int], None]
 
 _LINE = 64  # bytes; a supervisor's line is shorter
-# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of an error (errno(3)).
-_LARGEST = {b"start": 1 << 22, b"launcher": 1 << 22, b"output": 0, b"end": 255, b"done": 0, b"copy": 255}
+# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of an error (errno(3)),
+# and bytes.
+_LARGEST = {
+    b"start": 1 << 22,
+    b"launcher": 1 << 22,
+    b"output": 0,
+    b"end": 255,
+    b"done": 0,
+    b"copy": 255,
+    b"lost": 1 << 40,
+}
 _RANKS = 1 << 20
 
 
@@ -98,7 +108,7 @@ class Ranks:
             known.ended = True
         elif event == "done" and known.ended:
             known.done = True
-        elif event not in ("copy", "launcher"):
+        elif event not in ("copy", "launcher", "lost"):
             return
         self._look()
         if event != "done":

@@ -128,7 +128,8 @@ def main(argv: list[str]) -> int:
     if supervised is not None and not apart:
         if options.get("--linger", "apart") != "apart":
             supervised.linger(float(options["--linger"]))
-        supervised.flush(_STUCK if status else None)
+        if lost := supervised.flush(_STUCK if status else None):
+            pipe.tell("lost", lost)
     if not status:
         reporter.tell("end", status)
     reporter.tell("done", 0)
@@ -374,8 +375,11 @@ class Supervised:
         for stream in self._streams:
             stream.take_rest()
 
-    def flush(self, patience: float | None) -> None:
-        """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds."""
+    def flush(self, patience: float | None) -> int:
+        """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
+
+        Returns how many bytes are lost then.
+        """
         left, limit = -1, 0.0
         for stream in self._streams:
             stream.open = False
@@ -384,8 +388,9 @@ class Supervised:
             if size != left:
                 left, limit = size, time.monotonic() + (patience or 0)
             elif patience is not None and time.monotonic() >= limit:
-                return
+                return size
             self._step(None if patience is None else limit)
+        return 0
 
     def passes_on(self) -> bool:
         """Whether what the program left running may still print."""

@@ -157,11 +157,16 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     """The grace is for programs: what passes their lines on is not waited for."""
     env = {**clean_environment(), "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"), "ENTRYPOINT_LOGS_PREFIX": "{rank} "}
     words = ("run", "--launcher", "jax", "--slots", "2", "--", sys.executable, "-c", "while True: print('x' * 999)")
-    with subprocess.Popen([sys.executable, "-m", "entrypoint", *words], env=env, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+    argv = [sys.executable, "-m", "entrypoint", *words]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
         assert process.stdout.read(6) in (b"0 xxxx", b"1 xxxx")
         process.terminate()
-        assert process.wait(20) == 143, "the grace is 30 s"
+        assert process.wait(25) == 143, "the grace is 30 s"
+        said = process.stderr.read().decode()
+    lost = [int(each) for each in re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)]
+    assert sum(lost) > 0, said
 
 
 def test_what_was_not_asked_for_is_not_imported() -> None:

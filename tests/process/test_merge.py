@@ -136,6 +136,23 @@ def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
         os.close(fd)
 
 
+def test_what_nobody_reads_is_given_up_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("entrypoint.programs.merge._LAST", 0.3)
+    read, write = os.pipe()
+
+    async def run() -> int:
+        merge, (reading, writing) = Merge(), os.pipe()
+        merge.add(reading, write)
+        await asyncio.to_thread(write_all, writing, b"line\n" * 40_000)
+        os.close(writing)
+        return await merge.finish()
+
+    lost = asyncio.run(run())
+    assert lost == 200_000 - len(os.read(read, 1 << 20))
+    os.close(read)
+    os.close(write)
+
+
 def test_a_prompt_of_a_node_is_shown() -> None:
     read, write = os.pipe()
     seen: list[bytes] = []
