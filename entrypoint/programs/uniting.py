@@ -37,7 +37,7 @@ class Uniting:
         except OSError as error:
             for fd in fds:
                 os.close(fd)
-            do = "raise the limit on processes or file handles, or ask for no lines (logs)"
+            do = "raise the limit on processes or file handles"
             raise OsError("EP434 cannot start what passes the ranks' lines on", error.strerror or "", do) from None
         for fd in (out, err, to_lost):
             os.close(fd)
