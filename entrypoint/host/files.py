@@ -11,8 +11,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError, ConfigError, EntrypointError
+
+if TYPE_CHECKING:
+    import socket
 
 MAX_BYTES = 64 << 20  # of a file that a setting names
 TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
@@ -180,6 +184,24 @@ class RunDir:
             path.unlink(missing_ok=True)
             os.mkfifo(path, 0o600)
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def bind(self, name: str) -> socket.socket:
+        """A stream socket of this name that this user alone can connect to; the caller listens and closes it."""
+        path = self.path / name
+        import socket  # slow to import, and not needed by whoever only reads files
+
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with explained(path):
+            self._list(name)
+            path.unlink(missing_ok=True)
+            folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                # The name of a socket may have 107 bytes; a run directory's own may have more.
+                made.bind(f"/proc/self/fd/{folder}/{name}")
+            finally:
+                os.close(folder)
+            path.chmod(0o600)
+        return made
 
     def close(self) -> str:
         """Remove what entrypoints have made, secrets first, and the directory where nothing else is in it.

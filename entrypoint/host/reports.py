@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 from collections.abc import Callable
 
-from entrypoint.host.files import RunDir, explained
+from entrypoint.host.files import RunDir
 
 HEARD = b"\n"  # what a process is answered: it was looked at while it was there
 _PIECE = 65536  # bytes read at a time
@@ -62,17 +61,8 @@ class Reports:
     def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int) -> None:
         self._ready, self._longest = ready, longest
         self._loop = asyncio.get_running_loop()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = run_dir.bind(name)
         self._reporters: list[Reporter] = []
-        with explained(run_dir.path / name):
-            (run_dir.path / name).unlink(missing_ok=True)
-            folder = os.open(run_dir.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                # The name of a socket may have 107 bytes; a run directory's own may have more.
-                self._socket.bind(f"/proc/self/fd/{folder}/{name}")
-            finally:
-                os.close(folder)
-            (run_dir.path / name).chmod(0o600)
         self._socket.listen(_WAITING)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, ready)

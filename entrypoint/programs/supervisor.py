@@ -129,7 +129,7 @@ def main(argv: list[str]) -> int:
         if options.get("--linger", "apart") != "apart":
             supervised.linger(float(options["--linger"]))
         if lost := supervised.flush(_STUCK if status else None):
-            pipe.tell("lost", lost)
+            reporter.tell("lost", lost)
     if not status:
         reporter.tell("end", status)
     reporter.tell("done", 0)
