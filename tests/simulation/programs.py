@@ -133,10 +133,11 @@ class Programs:
         return not self._container.is_boot(self._boot) or self._world.is_disturbed(self._container.rank)
 
     def fail(self, status: int) -> bool:
-        """One that runs fails by itself, and its peers hang. Returns whether there was one."""
+        """One that runs fails by itself, and the peers that it has met hang. Returns whether there was one."""
         for process in self._processes:
             if process.ended is None and process.told is None:
-                self._world.failures.append((self.leader_boot, self._container.rank, status))
+                if process.met or not self._world.schedule.least:
+                    self._world.failures.append((self.leader_boot, self._container.rank, status))
                 self._finish(process, status)
                 return True
         return False
