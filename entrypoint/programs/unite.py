@@ -41,11 +41,11 @@ def main(argv: list[str]) -> int:
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # only to be woken by it
     options = dict(zip(argv[::2], argv[1::2]))  # noqa: B905 python 3.9 may run it
-    streams = [
-        _Output(source, target, _whole(options, name))
-        for source, target, name in ((0, 1, "stdout"), (int(options["--stderr"]), 2, "stderr"))
-    ]
     one = os.path.sameopenfile(1, 2)  # then a line that is half-written comes first
+    streams = [
+        _Output(0, 1, _whole(options, "stdout"), alone=not one),
+        _Output(int(options["--stderr"]), 2, _whole(options, "stderr"), alone=False),
+    ]
     while left := [stream for stream in streams if stream.is_needed()]:
         poll = select.poll()
         by_fd: dict[int, Callable[[], object]] = {}
@@ -86,10 +86,15 @@ class _Output(Stream):
     """One of the launcher's two output streams. It is read ahead, since a launcher that prints a warning of its own
     would wait for our reader, as mpirun does."""
 
-    def __init__(self, source: int, target: int, whole: United | FromMpirun) -> None:
+    def __init__(self, source: int, target: int, whole: United | FromMpirun, alone: bool) -> None:
+        """`alone`: no message of the entrypoint's comes between two pieces, so they can be written at once."""
         super().__init__(source, target, b"", bytearray(), None, None, whole)
         self._whole = whole
+        self._alone = alone
         self.until = NEVER  # when what waits is dropped
+
+    def _wait_for_room(self, pieces: list[bytes]) -> None:
+        super()._wait_for_room([b"".join(pieces)] if self._alone and pieces else pieces)
 
     def has_room(self) -> bool:
         """Whether to read more."""
