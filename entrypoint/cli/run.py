@@ -75,9 +75,11 @@ def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec
                 after_failure(outcome, draft, say)
     except Stopped as stop:
         outcome = stop.outcome
-    if outcome.status != 0 or len(topology.nodes) > 1:
+    if outcome.status:
+        say(f"{outcome.reason}; exit {outcome.status}")
+    elif len(topology.nodes) > 1:
         done = "this node's part is done" if spec.roll_call == "none" else "done"
-        say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"{done}: {outcome.reason}")
+        say(f"{done}: {outcome.reason}")
     return outcome.status
 
 
