@@ -76,5 +76,6 @@ def test_open_mpi_5_with_ipv6_alone(lay_out: LayOut, launcher: str, given: str) 
     refused(containers)
     for each in containers.values():
         log = logs(each)
-        assert "EP440 cannot start ranks over IPv6 alone | eth0 fd" in log
+        assert "EP405 Open MPI 5" in log
+        assert "cannot start ranks over IPv6 alone | eth0 fd" in log
         assert "give the containers IPv4 addresses, too, or use an image with Open MPI 4" in log
