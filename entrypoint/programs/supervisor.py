@@ -196,6 +196,12 @@ def _copy(options: dict[str, str], reporter: Reporter) -> Copy:
     return Copy(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
 
 
+def _is_shaped(options: dict[str, str], fd: int) -> bool:
+    """Whether lines of this stream go through `_lines`. A label goes before whole lines, so they need no more."""
+    is_answer = fd == 1 and "--answer" in options
+    return "--lines" in options and not is_answer and not (options["--label"] and options["--lines"] == "whole")
+
+
 def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
     from entrypoint.host.lines import Lines, shape
     from entrypoint.programs import frames
@@ -233,7 +239,7 @@ def _start(
     streams = []
     for fd, (ours, theirs) in pipes.items():
         os.close(theirs)
-        lines = _lines(options, fd, tail) if "--lines" in options and not (fd == 1 and "--answer" in options) else None
+        lines = _lines(options, fd, tail) if _is_shaped(options, fd) else None
         last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
         streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
     return Supervised(child, streams, reporter, woken)

@@ -137,7 +137,7 @@ def test_a_node_with_few_inodes_left_tells_all(
     assert time.monotonic() - begun < 10, job.both()
     why = re.compile(rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on node-{node}; exit 73")
     assert all(why.search(job.err(rank)) for rank in range(2)), job.both()
-    assert ("room." in job.err(node)) is not late
+    assert ("room." in job.err(node)) is not (late and inodes > 4)  # of 4 even the check finds too few
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
     assert not (small / "run").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -23,8 +22,6 @@ def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "")
     made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", facts(own, cwd=str(tmp_path)))
     for each in made.files:
         (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
-    os.mkfifo(tmp_path / "ranks")
-    pipe = os.open(tmp_path / "ranks", os.O_RDWR)  # where the entrypoint listens
     done = subprocess.run(
         ["sh" if shell == "bash as sh" else shell, "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "env", "-0"],
         executable=program,
@@ -32,7 +29,6 @@ def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "")
         capture_output=True,
         check=True,
     )
-    os.close(pipe)
     assert done.stderr == b""
     return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
 

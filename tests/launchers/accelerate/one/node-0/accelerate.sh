@@ -273,20 +273,23 @@ def watch_agents():
         return
     if exit_barrier:
         Agent.__init__ = functools.partialmethod(Agent.__init__, exit_barrier_timeout=float(exit_barrier))
-    wait, monitor = Agent._exit_barrier, Agent._monitor_workers
+    meet, wait, monitor = Agent._rendezvous, Agent._exit_barrier, Agent._monitor_workers
+
+    def meeting(agent, *given):
+        meet(agent, *given)
+        agents[:] = [agent]  # at once: a SIGTERM may come before it looks after its programs
 
     def waiting(agent):
-        agents[:] = [agent]
         (await_others if together else wait)(agent)
 
     def monitoring(agent, *given):
-        agents[:] = [agent]
         result = monitor(agent, *given)
         if result.state.name == "HEALTHY":  # else this node has an end of its own
             look_elsewhere(agent)
             agent._store.add(WORKS, 1)
         return result
 
+    Agent._rendezvous = meeting
     Agent._exit_barrier = waiting
     if together:
         Agent._monitor_workers = monitoring
