@@ -44,7 +44,8 @@ class Lines:
         cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if len(data) - cut > LONGEST:
             cut = len(data)
-        self._held, self._size = [data[cut:]], len(data) - cut
+        self._held = [data[cut:]]
+        self._size = len(data) - cut
         whole = data[:cut]
         return self._shape([whole] if self._shape is as_it_is else whole.splitlines(keepends=True)) if whole else b""
 

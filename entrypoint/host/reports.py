@@ -18,11 +18,12 @@ _PIECE = 65536  # bytes read at a time
 _WAITING = 4096  # processes that may connect while nobody accepts them; the kernel may allow fewer
 
 
-class Reporter:
+class ReportingProcess:
     """A process that has connected: its pid, and the lines it has sent that nobody has read yet."""
 
     def __init__(self, connection: socket.socket, longest: int) -> None:
-        self.connection, self._longest = connection, longest
+        self.connection = connection
+        self._longest = longest
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid: int = struct.unpack("3i", credentials)[0]
         self._rest = b""
@@ -59,21 +60,22 @@ class Reports:
     """
 
     def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int) -> None:
-        self._ready, self._longest = ready, longest
+        self._ready = ready
+        self._longest = longest
         self._loop = asyncio.get_running_loop()
         self._socket = run_dir.bind(name)
-        self._reporters: list[Reporter] = []
+        self._reporters: list[ReportingProcess] = []
         self._socket.listen(_WAITING)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, ready)
 
-    def take(self) -> list[tuple[Reporter, list[bytes]]]:
+    def take(self) -> list[tuple[ReportingProcess, list[bytes]]]:
         """Who has connected or reported since the last call, and what they sent."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 connection, _ = self._socket.accept()
                 connection.setblocking(False)
-                self._reporters.append(Reporter(connection, self._longest))
+                self._reporters.append(ReportingProcess(connection, self._longest))
                 self._loop.add_reader(connection, self._ready)
         taken = [(reporter, reporter.take()) for reporter in self._reporters]
         for reporter, _ in taken:
@@ -82,7 +84,7 @@ class Reports:
         self._reporters = [reporter for reporter in self._reporters if not reporter.over]
         return [(reporter, lines) for reporter, lines in taken if lines]
 
-    def _drop(self, reporter: Reporter) -> None:
+    def _drop(self, reporter: ReportingProcess) -> None:
         self._loop.remove_reader(reporter.connection)
         reporter.close()
 

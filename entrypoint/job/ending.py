@@ -58,7 +58,8 @@ class Ending:
         self._talk.tell_all(messages.LetGo())
         # The ranks' last output is still on its way through these daemons, so they are not told to end.
         self._machine.act(actions.AwaitLaunchers())
-        self._passed, self._moved = 0, self._machine.now
+        self._passed = 0
+        self._moved = self._machine.now
         self._machine.act(actions.Measure())
 
     def progress(self, written: int, read: bool) -> None:

@@ -42,7 +42,8 @@ class Misdirected:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._hosts, self._me = tuple(node.host for node in topology.nodes), topology.me
+        self._hosts = tuple(node.host for node in topology.nodes)
+        self._me = topology.me
         self._since = math.inf
 
     @property

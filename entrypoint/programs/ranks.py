@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.host import children, proc, process
 from entrypoint.host.files import RunDir
-from entrypoint.host.reports import Reporter, Reports
+from entrypoint.host.reports import ReportingProcess, Reports
 from entrypoint.values import dataclass
 
 # Event ("start", "launcher", "output", "end", "copy" or "lost"), rank; and the number that `_LARGEST` bounds.
@@ -38,7 +38,7 @@ _RANKS = 1 << 20
 
 @dataclass
 class _Rank:
-    reporter: Reporter  # its supervisor
+    reporter: ReportingProcess  # its supervisor
     forget: Callable[[], object]  # watch it no longer
     printed: bool = False
     ended: bool = False
@@ -56,9 +56,8 @@ class Ranks:
         self._report = report
         self._reports = Reports(run_dir, name, self.read, _LINE)
         self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
-        self._brief: dict[
-            Reporter, tuple[int, int]
-        ] = {}  # rank and status, if the supervisor was gone before we looked
+        # Rank and status, if the supervisor was gone before we looked.
+        self._brief: dict[ReportingProcess, tuple[int, int]] = {}
         self._ended, self._gone = asyncio.Event(), asyncio.Event()
         self._look()
 
@@ -75,7 +74,7 @@ class Ranks:
             self._report("start", rank, reporter.pid)
             self._report("end", rank, status)
 
-    def _started(self, reporter: Reporter, rank: int) -> None:
+    def _started(self, reporter: ReportingProcess, rank: int) -> None:
         known = self._ranks.get(rank)
         if known and proc.has_ended(known.pid):
             self._lose(rank)  # its end was not noticed yet: torch has started this rank again
@@ -96,7 +95,7 @@ class Ranks:
             pid = proc.state(pid)[1]
         return pid == os.getpid()
 
-    def _heard(self, reporter: Reporter, event: str, rank: int, value: int) -> None:
+    def _heard(self, reporter: ReportingProcess, event: str, rank: int, value: int) -> None:
         known = self._ranks.get(rank)
         if known is None or known.reporter is not reporter:
             if event == "end" and value and self._brief.get(reporter, (-1, 0))[0] == rank:
@@ -114,7 +113,7 @@ class Ranks:
         if event != "done":
             self._report(event, rank, value)
 
-    def _died(self, rank: int, reporter: Reporter) -> None:
+    def _died(self, rank: int, reporter: ReportingProcess) -> None:
         self.read()  # its last line may not be read yet
         if rank in self._ranks and self._ranks[rank].reporter is reporter:
             self._lose(rank)
