@@ -49,6 +49,19 @@ def descendants(pid: int) -> list[int]:
     return [each for each, _, _ in below(pid)]
 
 
+def tree(pid: int) -> Iterator[int]:
+    """The process and those below it, parents first, without a look at any others: for who only looks, since what is
+    forked meanwhile may be missing (/proc/PID/task/TID/children, proc(5))."""
+    yield pid
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in file.read().split():
+                    yield from tree(int(child))
+    except OSError:
+        return  # it has ended
+
+
 def state(pid: int) -> tuple[str, int]:
     """A process's state and its parent's pid; Z and 0 if there is no such process."""
     try:

@@ -5,7 +5,7 @@ Each rank's supervisor imports this once its program runs.
 
 from __future__ import annotations
 
-from entrypoint.host.proc import descendants, state
+from entrypoint.host.proc import state, tree
 from entrypoint.launchers._nested import is_mpi, launcher_of, only_starts_others, starts_own_job
 
 
@@ -15,7 +15,7 @@ def launcher_below(program: int) -> str:
     What starts training counts wherever it is. What starts any program over MPI counts where only shells and wrappers
     have led to it: a program may well start a simulator by mpirun.
     """
-    for pid in (program, *descendants(program)):
+    for pid in tree(program):
         words = command_line(pid)
         ours, name = launcher_of(words)
         if not ours or not starts_own_job(words) or _joined_by_variables(pid):
