@@ -112,6 +112,7 @@ class Senders:
         """`tail` gets the last of what no supervisor sent."""
         self._own, self._tail = own, tail
         self._held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its line that has not ended yet
+        self._open: bytes | None = None  # whose line was passed on without its end: a prompt, or a rank's last words
 
     def __contains__(self, sender: bytes) -> bool:
         return sender in self._held
@@ -134,7 +135,15 @@ class Senders:
             return b""
         whole = b"".join((*held, piece[:cut]))
         self._held[sender] = [piece[cut:]]
-        return decoded(whole)
+        end = self._end_of_another(sender)
+        self._open = sender if whole.endswith(OPEN) else None
+        return end + decoded(whole)
+
+    def _end_of_another(self, sender: bytes | None) -> bytes:
+        """A line end, if another's line was passed on without one: this one's would go on where that stops."""
+        end = b"" if self._open in (None, sender) else b"\n"
+        self._open = None
+        return end
 
     def own(self, data: bytes) -> bytes:
         """The lines that end in what no supervisor has sent."""
@@ -142,12 +151,18 @@ class Senders:
             return b""
         self._tail += data
         del self._tail[:-_TAIL]
-        return self._own.take(data)
+        lines = self._own.take(data)
+        return self._end_of_another(None) + lines if lines else b""
 
     def rest(self, data: bytes) -> list[bytes]:
         """What is left without an end, of supervisors that were killed too; `data` is nobody's."""
-        left = [decoded(b"".join(held)) + b"\n" for held in self._held.values() if any(held)]
-        return [each for each in (*left, self.own(data) + self._own.rest()) if each]
+        left = [
+            self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
+            for sender, held in self._held.items()
+            if any(held)
+        ]
+        own = self.own(data) + self._own.rest()
+        return [each for each in (*left, own and self._end_of_another(None) + own) if each]
 
 
 class United:

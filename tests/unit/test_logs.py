@@ -213,3 +213,20 @@ def test_options_that_would_change_the_tags(option: str, do: str) -> None:
     assert refused.value.lines() == [
         f"job.yaml:5:19: mpi.extra_args: EP119 {name} is set by launcher mpirun | `{option}` | set {do}"
     ]
+
+
+def test_what_has_no_end_is_not_continued_by_another() -> None:
+    """A prompt, or the last words of a rank: its own sender may go on with it, others begin a new line."""
+
+    def sent(number: int, text: bytes) -> bytes:
+        return b"".join(frames.marked(lines.Lines(lines.as_it_is), number).pieces(text))
+
+    def whole(*pieces: bytes) -> bytes:
+        united = frames.United(lines.Lines(lines.as_it_is), bytearray())
+        return b"".join([*(b"".join(united.take(piece)) for piece in pieces), *united.rest()])
+
+    assert whole(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"
+    assert whole(sent(1, b"last"), sent(2, b"line\n"), sent(1, b"x\n")) == b"last\nline\nx\n"
+    assert whole(sent(1, b"last"), b"mpirun's own\n") == b"last\nmpirun's own\n"
+    assert whole(sent(1, b"last"), b"mpirun's own") == b"last\nmpirun's own"
+    assert whole(sent(2, b"line\n"), sent(1, b"last")) == b"line\nlast"
