@@ -187,9 +187,9 @@ class RunDir:
 
     def bind(self, name: str) -> socket.socket:
         """A stream socket of this name that this user alone can connect to; the caller listens and closes it."""
-        path = self.path / name
         import socket  # slow to import, and not needed by whoever only reads files
 
+        path = self.path / name
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with explained(path):
             self._list(name)

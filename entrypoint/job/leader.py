@@ -465,7 +465,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Prepared: Leader._on_prepared,
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
-    events.Progress: lambda leader, event: leader._progress(event),
+    events.Progress: Leader._progress,
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
