@@ -8,7 +8,7 @@ FAKE_NP       start so many ranks, whatever -np says
 FAKE_HANG     `before`: start no rank and stay; `after`: stay when all ranks are gone. SIGTERM is ignored while staying.
               `talk`: when all ranks are gone, print a number a second, four in all
 Otherwise it starts np ranks as Open MPI does, each in its own process group, ends the others when one fails, and exits
-with the first failure's status.
+with the first failure's status. With --tag-output it says of each piece of output which rank's it is.
 """
 
 import itertools
@@ -17,6 +17,37 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+
+LAST = b"\0the last piece\0"
+
+
+class Tagged:
+    """The two streams of one rank, as `--tag-output` shows them. What a rank leaves running may hold them longer."""
+
+    def __init__(self, rank: int) -> None:
+        self.ends: list[int] = []
+        self._threads: list[threading.Thread] = []
+        for target, name in ((1, "stdout"), (2, "stderr")):
+            source, end = os.pipe()
+            tag = f"[1,{rank}]<{name}>:".encode()
+            thread = threading.Thread(target=self._pass_on, args=(source, target, tag), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+            self.ends.append(end)
+
+    @staticmethod
+    def _pass_on(source: int, target: int, tag: bytes) -> None:
+        while not (piece := os.read(source, 4096)).endswith(LAST):
+            os.write(target, tag + piece)
+        if piece := piece.removesuffix(LAST):
+            os.write(target, tag + piece)
+
+    def finish(self) -> None:
+        """Pass on all that the rank has printed."""
+        for end, thread in zip(self.ends, self._threads, strict=True):
+            os.write(end, LAST)
+            thread.join()
 
 
 def stay() -> None:
@@ -45,10 +76,12 @@ def main() -> int:
         if option == "-x" and "=" in word:
             env.update([word.split("=", 1)])
     ranks = {}
+    outputs = [Tagged(rank) for rank in range(int(size))] if "--tag-output" in words else []
     for rank in range(int(size)):
         own = {**env, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": size}
         own |= {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": size}
-        child = subprocess.Popen(command, env=own, preexec_fn=os.setpgrp)
+        streams = dict(zip(("stdout", "stderr"), outputs[rank].ends, strict=True)) if outputs else {}
+        child = subprocess.Popen(command, env=own, preexec_fn=os.setpgrp, **streams)
         ranks[child.pid] = child
     first = 0
     while ranks:
@@ -59,6 +92,8 @@ def main() -> int:
             first = code if code > 0 else 128 - code
             for other in ranks:
                 os.killpg(other, signal.SIGTERM)
+    for output in outputs:
+        output.finish()
     if env.get("FAKE_HANG") == "after":
         stay()
     if env.get("FAKE_HANG") == "talk":
