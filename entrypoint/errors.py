@@ -18,7 +18,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
 
 The tree:
 
-    EntrypointError            .status, and the message's three parts: what failed | what was seen | what to do
+    EntrypointError            .status, and the message's three parts: summary | detail | hint
     |- UsageError        64
     |- SpecError         65    carries every problem of the spec, not the first only
     |- NoInputError      66
@@ -44,13 +44,15 @@ EXIT_NOT_FOUND = 127
 
 
 class EntrypointError(Exception):
-    """A failure that a person can act on: what failed, what was seen, what to do."""
+    """A failure that a person can act on: a statement of what failed, the actual values, an instruction."""
 
     status: ClassVar[int] = EXIT_SOFTWARE
 
-    def __init__(self, what: str, seen: str = "", do: str = "") -> None:
-        self.what, self.seen, self.do = what, seen, do
-        super().__init__(" | ".join(part for part in (what, seen, do) if part))
+    def __init__(self, summary: str, detail: str = "", hint: str = "") -> None:
+        self.summary = summary
+        self.detail = detail
+        self.hint = hint
+        super().__init__(" | ".join(part for part in (summary, detail, hint) if part))
 
     @property
     def outcome(self) -> Outcome:
@@ -72,13 +74,13 @@ class Problem:
 
     where: str
     path: str
-    what: str
-    seen: str
-    do: str
+    summary: str
+    detail: str
+    hint: str
 
     def __str__(self) -> str:
         place = ": ".join(part for part in (self.where, self.path) if part)
-        return f"{place}: {' | '.join(part for part in (self.what, self.seen, self.do) if part)}"
+        return f"{place}: {' | '.join(part for part in (self.summary, self.detail, self.hint) if part)}"
 
 
 class SpecError(EntrypointError):

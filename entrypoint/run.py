@@ -21,12 +21,12 @@ from entrypoint.host import keys as job_keys
 from entrypoint.host.files import RunDir
 from entrypoint.host.progress import Waiting
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Speaker, show
+from entrypoint.host.speaker import Logger, show
 from entrypoint.host.sshd import Sshd
 from entrypoint.host.state import State
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import ended, reopens
-from entrypoint.job.record import Record
+from entrypoint.job.record import TimelineRecorder
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.phases import SSHD
@@ -45,31 +45,31 @@ if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
 
 
-def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Speaker) -> Outcome:
+def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node with one
     program needs no boot: we become the program.
 
-    Raises EntrypointError when the job cannot start, Stopped when a signal stops it before that.
+    Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before that.
     """
     if draft.no_roll_call:
         count = len(draft.topology.nodes)
         lost = f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with its own status"
-        say(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
+        log(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
     if draft.mode == "coordinated":
         job_keys.require(spec, draft.topology)  # before start hooks run for a job that never starts
         for words in job_keys.warnings(spec):
-            say(f"warning: {words}")
+            log(f"warning: {words}")
     begun = time.monotonic()
-    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, say)
+    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
     hooked, asked = time.monotonic(), draft.topology  # another run directory may be taken; the timeline stays with this
-    not_ready = failed or checks.machine(spec, facts, draft, say)
+    not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
         not_ready = not_ready or unusable
     if not_ready and draft.mode != "coordinated":
         return not_ready
     if not_ready:
-        say(f"{not_ready.reason}; the roll call tells the other nodes")
+        log(f"{not_ready.reason}; the roll call tells the other nodes")
     if draft.mode == "exec":
         (program,) = draft.launch.programs
         return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
@@ -77,14 +77,14 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
     gc.enable()
     signals.hold()
     attempt, boots = 1, [(spec, draft)]
-    record = Record(asked, timeline.before(begun, hooked), hooked)
+    record = TimelineRecorder(asked, timeline.before(begun, hooked), hooked)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.plan import netcheck
 
         boots.insert(0, netcheck.before(spec, facts, draft))
     while True:
         for each, plan in boots:
-            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, say, record))
+            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, log, record))
             timeline.save(record, draft.mode != "coordinated")
             if outcome.status:
                 break
@@ -95,7 +95,7 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Spe
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
         # A stop that came too late for this attempt stops the next one, whose sessions tell the other nodes.
-        say(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
+        log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         attempt += 1
 
 
@@ -106,8 +106,8 @@ async def boot(
     not_ready: Outcome | None,
     attempt: int,
     signals: Signals,
-    say: Speaker,
-    record: Record,
+    log: Logger,
+    record: TimelineRecorder,
 ) -> tuple[Outcome, int]:
     """One attempt's outcome, and its number: the leader's count may be ahead of ours.
 
@@ -115,7 +115,7 @@ async def boot(
     """
     while True:
         try:
-            loop = Loop(spec, facts, draft, not_ready, attempt, signals, say, record)
+            loop = Loop(spec, facts, draft, not_ready, attempt, signals, log, record)
             try:
                 return await loop.run(), loop.machine.attempt
             finally:
@@ -126,7 +126,7 @@ async def boot(
             if other is None:
                 return not_ready or error.outcome, attempt
             draft, not_ready = other, error.outcome
-            say(f"{not_ready.reason}; the roll call tells the other nodes")
+            log(f"{not_ready.reason}; the roll call tells the other nodes")
 
 
 class Loop:
@@ -140,10 +140,10 @@ class Loop:
         not_ready: Outcome | None,
         attempt: int,
         signals: Signals,
-        say: Speaker,
-        record: Record,
+        log: Logger,
+        record: TimelineRecorder,
     ) -> None:
-        self._spec, self._facts, self._draft, self._not_ready, self._say = spec, facts, draft, not_ready, say
+        self._spec, self._facts, self._draft, self._not_ready, self._log = spec, facts, draft, not_ready, log
         self._topology, self._me, self._record = draft.topology, draft.topology.me, record
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
@@ -166,11 +166,11 @@ class Loop:
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
-            self._programs = Programs(spec, facts, draft, self._run_dir, say, self._here, self._background, record.rank)
+            self._programs = Programs(spec, facts, draft, self._run_dir, log, self._here, self._background, record.rank)
         except EntrypointError:
             self._run_dir.close()
             raise
-        self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, say)
+        self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -178,7 +178,7 @@ class Loop:
         for logins in another place.
         """
         self._state.open()
-        self.tell(events.Began())
+        self.tell(events.Started())
         return await self._over
 
     # -- events
@@ -197,7 +197,7 @@ class Loop:
         if self._alarm is not None:
             self._alarm.cancel()
         if self.machine.wake < math.inf and not self._over.done():
-            self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.Woke())
+            self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.TimerFired())
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
@@ -209,7 +209,7 @@ class Loop:
                 self._failed(error)
 
     def _here(self, message: Any) -> None:
-        self.tell(events.Heard(self._me, message))
+        self.tell(events.MessageReceived(self._me, message))
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""
@@ -257,16 +257,16 @@ class Loop:
         nodes, programs = self._topology.nodes, self._programs
         self._record.action(action, time.monotonic())
         match action:
-            case actions.Say(text):
-                self._say(text)
+            case actions.Log(text):
+                self._log(text)
             case actions.Print(text):
                 show(scrubbed(text, self._facts.env))
-            case actions.Missing(host, state, peers):
+            case actions.ShowWaiting(host, state, peers):
                 if peers not in self._waiting:
                     limit, what = self._spec.timeouts.peers, "peers" if peers else ""
-                    self._waiting[peers] = Waiting(self._say, limit, what, self._say.live)
+                    self._waiting[peers] = Waiting(self._log, limit, what, self._log.live)
                 self._waiting[peers].update(host, state)
-            case actions.OpenDoor():
+            case actions.OpenEndpoint():
                 self._background(self._open_door())
             case actions.Resolve():
                 for rank in action.nodes:
@@ -274,7 +274,7 @@ class Loop:
             case actions.Call(rank):
                 self._calls.close(rank)
                 self._calls.call(nodes[rank])
-            case actions.HangUp(rank):
+            case actions.CloseSession(rank):
                 self._calls.close(rank)
             case actions.StopCalling():
                 if self._calls:
@@ -287,9 +287,9 @@ class Loop:
                 self._calls.send(rank, message)
             case actions.Send(_, message) | actions.Answer(message):
                 self._endpoint.send(message)
-            case actions.TellPhases():
+            case actions.ReportPhases():
                 self._endpoint.send(self._record.told(time.monotonic()))
-            case actions.Report(env, address, stop):
+            case actions.AnswerRollCall(env, address, stop):
                 self._report(env, address, stop)
             case actions.Prepare(members):
                 launch = programs.prepare(members)
@@ -301,13 +301,13 @@ class Loop:
                 programs.show_line()
             case actions.AnswerAgent(rank, status) if self._agents:
                 self._agents.answer(rank, status)
-            case actions.Measure():
-                self.tell(events.Progress(programs.written(), process.is_read(1, 2)))
+            case actions.CheckOutputProgress():
+                self.tell(events.OutputProgress(programs.written(), process.is_read(1, 2)))
             case actions.AwaitLaunchers():
                 self._background(self._await_launchers())
-            case actions.Lost():
+            case actions.NodeLost():
                 pass  # `State` has seen it
-            case actions.End(outcome):
+            case actions.EndNode(outcome):
                 self._over.set_result(outcome)
             case _:
                 raise TypeError(f"this is no action: {action!r}")
@@ -336,12 +336,12 @@ class Loop:
         self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
         self._background(self._sshd.watch(self._on_sshd_died))
         if self._topology.is_leader:
-            from entrypoint.session.rollcall import RollCall  # slow to import, and workers need no ssh client
+            from entrypoint.session.rollcall import Caller  # slow to import, and workers need no ssh client
 
             nodes, user = self._topology.nodes, self._topology.user
-            self._calls = RollCall(nodes, user, keys, self._question(), self.tell, self._say, self._background)
+            self._calls = Caller(nodes, user, keys, self._question(), self.tell, self._log, self._background)
         report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
-        self.tell(events.DoorOpened(report))
+        self.tell(events.EndpointReady(report))
 
     def _question(self) -> messages.Hello:
         return messages.Hello(
@@ -364,15 +364,15 @@ class Loop:
         return self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
 
     def _on_endpoint(self, message: Any) -> None:
-        self.tell(events.Called(message) if self._topology.is_leader else events.Heard(0, message))
+        self.tell(events.LeaderCalled(message) if self._topology.is_leader else events.MessageReceived(0, message))
 
     def _on_endpoint_lost(self, why: str) -> None:
         if not self._topology.is_leader:
-            self.tell(events.Lost(0, why))
+            self.tell(events.SessionLost(0, why))
 
     def _on_sshd_line(self, line: str) -> None:
         if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
-            self.tell(events.Unreached(0, "someone called, not with this job's keys: another secret?"))
+            self.tell(events.Unreachable(0, "someone called, not with this job's keys: another secret?"))
 
     def _on_sshd_died(self, what: str) -> None:
         self.tell(events.Faulted(Outcome(OsError.status, what)))
@@ -396,7 +396,7 @@ class Loop:
             not_ready = error.outcome
         own = members.reports[self._me]
         mine = own.interface
-        facts = messages.Facts(
+        facts = messages.NodeInfo(
             slots=own.slots,
             mpi=own.mpi,
             toolkit=own.toolkit,
@@ -432,4 +432,4 @@ class Loop:
         if left := self._run_dir.close():
             seen = f"{self._run_dir.path}: {left}"
             do = "move them away: the run directory is removed only when nothing else is in it"
-            self._say(f"warning: EP425 files in the run directory are not the entrypoint's | {seen} | {do}")
+            self._log(f"warning: EP425 files in the run directory are not the entrypoint's | {seen} | {do}")

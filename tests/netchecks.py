@@ -7,12 +7,12 @@ from collections.abc import Callable
 from entrypoint.netcheck.analysis import findings
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.pairs import rounds
-from entrypoint.netcheck.result import Limits, Measured, Reduced, Result, bus_bandwidth
+from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, Reduced, bus_bandwidth
 
 Change = Callable[[int, int], Measured | None]
 
 
-def of(nodes: int, change: Change = lambda a, b: None) -> Result:
+def of(nodes: int, change: Change = lambda a, b: None) -> NetcheckResult:
     """A result in which `change` gives a pair's figures; those of other pairs differ by some percent."""
     pairs = [
         change(a, b) or Measured(a, b, 0.06 + 0.001 * (a + b), 0.2, 9.4 - 0.05 * a, 9.4 - 0.05 * b)
@@ -20,7 +20,7 @@ def of(nodes: int, change: Change = lambda a, b: None) -> Result:
         for a, b in each
     ]
     names = tuple((f"worker-{rank}", f"worker-{rank}") for rank in range(nodes))
-    return Result(names, tuple(pairs), no_sweep="there is no torch on worker-0")
+    return NetcheckResult(names, tuple(pairs), no_sweep="there is no torch on worker-0")
 
 
 def slow(node: int) -> Change:
@@ -28,7 +28,7 @@ def slow(node: int) -> Change:
     return lambda a, b: Measured(a, b, 200.3, 201.0, 0.05, 0.05) if node in (a, b) else None
 
 
-def made_up(nodes: int = 4, late: int = 2) -> Result:
+def made_up(nodes: int = 4, late: int = 2) -> NetcheckResult:
     """A whole result: one slow node, an all-reduce sweep, a stranger."""
     result, sizes = of(nodes, slow(late)), [1 << power for power in range(10, 23, 2)]
     seconds = [0.4 + size / 40e6 for size in sizes]
@@ -36,7 +36,7 @@ def made_up(nodes: int = 4, late: int = 2) -> Result:
         Reduced(size, took, bus_bandwidth(size, took, nodes)) for size, took in zip(sizes, seconds, strict=True)
     )
     stranger = ("10.0.0.99 on worker-1",)
-    return Result(result.nodes, result.pairs, backend="gloo", reduced=reduced, strangers=stranger)
+    return NetcheckResult(result.nodes, result.pairs, backend="gloo", reduced=reduced, strangers=stranger)
 
 
 def made_up_page(nodes: int = 4) -> str:

@@ -85,7 +85,7 @@ def _rows(kind: type) -> Any:
 
 
 @dataclass(frozen=True)
-class Program:
+class InstalledProgram:
     """A program of the image."""
 
     name: str = _text()
@@ -178,7 +178,7 @@ class Observation:
     device: str = _text()
     devices: int | None = _number()  # accelerators that a process here can use, by their device files
     device_origin: str = _text()
-    programs: tuple[Program, ...] = _rows(Program)
+    programs: tuple[InstalledProgram, ...] = _rows(InstalledProgram)
     libraries: tuple[Named, ...] = _rows(Named)  # what the image's Python says of torch, Horovod and others
     tool: str = _text()  # that was asked for the accelerators
     driver: str = _text()
@@ -213,6 +213,6 @@ class Observation:
         """What the image's Python says of this library; "" for nothing."""
         return next((each.value for each in self.libraries if each.name == name), "")
 
-    def program(self, name: str) -> Program | None:
+    def program(self, name: str) -> InstalledProgram | None:
         """This program of the image."""
         return next((each for each in self.programs if each.name == name), None)

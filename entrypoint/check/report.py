@@ -15,7 +15,7 @@ ONLY = " (check)"
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """What is printed, and the check's end."""
 
     text: str
@@ -28,7 +28,7 @@ def report(
     observed: Mapping[int, Observation],
     reports: Mapping[int, NodeReport],
     failed: Outcome | None = None,
-) -> Report:
+) -> CheckReport:
     """The table, or JSON, of the nodes that have answered (`reports`) and said what they see (`observed`), by rank.
 
     `failed`: why the roll call did not bring them all together; the check ends with it then.
@@ -44,13 +44,13 @@ def report(
     ended = failed or (Outcome(found, f"EP010 {words}") if found else Outcome(0, words))
     if check.json:
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
-        return Report(table.as_json(lines, named, ended), ended)
+        return CheckReport(table.as_json(lines, named, ended), ended)
     nodes_of_job = len(topology.nodes)
     head = f"job {topology.job}: {_count(nodes_of_job)}, {_count(plan.ranks, 'rank')}, launcher {plan.launcher}"
     if len(observed) < nodes_of_job:
         there = ", ".join(topology.nodes[rank].label for rank in sorted(observed)[:8])
         head += f"; looked at: {there or 'none'}{', ...' if len(observed) > 8 else ''}"
-    return Report(table.text(together(lines), len(observed), check.width, head), ended)
+    return CheckReport(table.text(together(lines), len(observed), check.width, head), ended)
 
 
 def _count(number: int, what: str = "node") -> str:

@@ -16,7 +16,7 @@ from entrypoint import __version__
 from entrypoint.cli.inputs import TRACE
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
 from entrypoint.host.proc import hold_standard_streams, undo_launcher
-from entrypoint.host.speaker import Speaker, answer
+from entrypoint.host.speaker import Logger, answer
 
 NAMES = (
     "run",
@@ -40,7 +40,7 @@ _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint r
 def main(argv: Sequence[str] | None = None) -> int:
     """The `entrypoint` command. Returns its exit status."""
     hold_standard_streams()
-    say = Speaker()
+    log = Logger()
     try:
         ours, program = _split(list(sys.argv[1:] if argv is None else argv))
         if ours == ["--version"]:
@@ -50,24 +50,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, ours).parse_args(ours)
         args.command = program
-        status: int = importlib.import_module(f"entrypoint.cli.{args.action}").act(args, say)
+        status: int = importlib.import_module(f"entrypoint.cli.{args.action}").act(args, log)
         return status
     except EntrypointError as error:
         for line in error.lines():
-            say(line)
+            log(line)
         return error.status
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        say(f"EP900 internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
+        log(f"EP900 internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
         if os.environ.get(TRACE):
             import traceback
 
             for line in traceback.format_exc().splitlines():
-                say(f"  | {line}")
+                log(f"  | {line}")
         return EXIT_SOFTWARE
     finally:
-        say.flush()
+        log.flush()
 
 
 def script() -> None:
@@ -100,9 +100,9 @@ def image() -> None:
 
         hold_standard_streams()
         undo_launcher()
-        outcome, say = process.replace(given, facts.environment(), facts.cwd()), Speaker()
-        say(f"{outcome.reason}; exit {outcome.status}")
-        say.flush()
+        outcome, log = process.replace(given, facts.environment(), facts.cwd()), Logger()
+        log(f"{outcome.reason}; exit {outcome.status}")
+        log.flush()
         os._exit(outcome.status)
     sys.argv[1:] = words
     script()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from entrypoint.cli.parser import Commands
     from entrypoint.host.signals import Signals
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts, Outcome, Plan
     from entrypoint.spec import JobSpec
 
@@ -35,30 +35,30 @@ def arguments(commands: Commands, spec: str | None) -> None:
     check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=words)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Look, and print the table. Returns 0, or 78 where the job would fail; with --all as the job's roll call ends."""
-    from entrypoint.host.signals import Signals, Stopped
+    from entrypoint.host.signals import Signals, StoppedBySignal
     from entrypoint.model import Check
     from entrypoint.plan import locate, settle
     from entrypoint.values import replace
 
     try:
-        signals = Signals(say)
+        signals = Signals(log)
         signals.watch()
-        spec, facts = inputs.job(args, say)
-        say.shape(spec.logs.format, spec.logs.timestamps == "utc")
+        spec, facts = inputs.job(args, log)
+        log.shape(spec.logs.format, spec.logs.timestamps == "utc")
         spec = replace(spec, command=spec.command or _NO_PROGRAM, restarts=0)
         check = Check(args.limit, args.spec or "", args.json, args.strict, _width())
         topology = locate(spec, facts)
-        say.node = topology.this.label
+        log.node = topology.this.label
         plan = replace(settle(spec, facts, topology), check=check)
         if args.all and len(plan.topology.nodes) > 1:
-            outcome = _all(spec, facts, plan, signals, say)
+            outcome = _all(spec, facts, plan, signals, log)
         else:
             outcome = _alone(spec, facts, plan)
-    except Stopped as stop:
+    except StoppedBySignal as stop:
         outcome = stop.outcome
-    say(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
+    log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
 
 
@@ -88,7 +88,7 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
     return made.outcome
 
 
-def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker) -> Outcome:
+def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
     """Boot as `run` does, but for the start hooks and the programs. Raises ConfigError where there is no roll call."""
     import asyncio
     import time
@@ -96,7 +96,7 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
     from entrypoint.check.report import ONLY
     from entrypoint.errors import ConfigError
     from entrypoint.host import checks, process
-    from entrypoint.job.record import Record
+    from entrypoint.job.record import TimelineRecorder
     from entrypoint.run import boot
     from entrypoint.values import replace
 
@@ -104,16 +104,16 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, say: Speaker
         do = "remove roll_call, and give all nodes a secret; or check each node alone, without --all"
         raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, do)
     process.hide_memory()
-    say.name = plan.topology.this.label
+    log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(spec, facts, plan)
     # A leader that runs the job must not take a node that only looks, nor the other way round.
     plan = replace(plan, launcher=plan.launcher + ONLY)
     signals.hold()
-    record = Record(plan.topology, (), time.monotonic())  # nobody asks where a check's time went
-    return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, say, record))[0]
+    record = TimelineRecorder(plan.topology, (), time.monotonic())  # nobody asks where a check's time went
+    return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, log, record))[0]
 
 
-def after_failure(outcome: Outcome, plan: Plan, say: Speaker) -> None:
+def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Say what this node lacks, where a boot failed and that may be why: what costs no program and no network."""
     import contextlib
 
@@ -126,4 +126,4 @@ def after_failure(outcome: Outcome, plan: Plan, say: Speaker) -> None:
     with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
         for each in cheap(look.cheap(plan), plan, plan.topology.me):
             needed = f", needed: {each.needed}" if each.needed else ""
-            say(f"seen here: {each.what} | {each.seen}{needed} | {each.fix}")
+            log(f"seen here: {each.what} | {each.seen}{needed} | {each.fix}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
@@ -46,11 +46,11 @@ def arguments(commands: Commands, spec: str | None) -> None:
         deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
 
-    spec, text = inputs.spec(args, say)
+    spec, text = inputs.spec(args, log)
     if not args.spec:
         raise UsageError("EP805 deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)
@@ -66,12 +66,12 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
-        say(f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
+        log(f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
     if left := specs.kept_back(spec):
-        say(f"EP128 secrets are left out of the file | {', '.join(left)} | give them to the containers")
+        log(f"EP128 secrets are left out of the file | {', '.join(left)} | give them to the containers")
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
-        say(line)
-    return outputs.give(rendered, args.out, say)
+        log(line)
+    return outputs.give(rendered, args.out, log)
 
 
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 _ALL = "`entrypoint explain` lists all"
 
@@ -27,7 +27,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|WORDS", help=about)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the answer. Returns 0. Raises UsageError where there is nothing to explain."""
     # What stands after `--` is meant, too: a line of a log may begin with anything.
     show(text(" ".join([*args.about, *args.command]).strip(), width()))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -21,13 +21,13 @@ def arguments(commands: Commands, spec: str | None) -> None:
     job_arguments(command(commands, "facts", "[options]", text), spec)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print what was recognised. Returns the status that `run` would refuse it with, else 0."""
     from entrypoint.host.facts import read
     from entrypoint.plan import seen
 
-    found = seen.seen(read(), inputs.spec(args, say)[0].platform)  # no platform asks for the network or mpirun
+    found = seen.seen(read(), inputs.spec(args, log)[0].platform)  # no platform asks for the network or mpirun
     show(seen.text(found))
     if "error" in found:
-        say(f"run would end: {found['error']}; exit {found['status']}")
+        log(f"run would end: {found['error']}; exit {found['status']}")
     return int(found.get("status", 0))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -21,7 +21,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     command(commands, "health", "", "for probes: 0 once the job has started on this node, else 1")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Say whether the job has started on this node. Returns 0 or 1."""
     from entrypoint.host import health
 

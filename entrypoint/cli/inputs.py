@@ -10,21 +10,21 @@ from entrypoint.errors import NoInputError
 if TYPE_CHECKING:
     import argparse
 
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts
     from entrypoint.spec import JobSpec, Override
 
 TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
 
-def job(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, Facts]:
+def job(args: argparse.Namespace, log: Logger) -> tuple[JobSpec, Facts]:
     """What the user asked for, and what this container is."""
     from entrypoint.host import facts
 
-    return spec(args, say)[0], facts.of_job(facts.read())()
+    return spec(args, log)[0], facts.of_job(facts.read())()
 
 
-def spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
+def spec(args: argparse.Namespace, log: Logger) -> tuple[JobSpec, str]:
     """What the user asked for, and the text of the spec file, "" where there is none."""
     from entrypoint.spec import expanded, load
 
@@ -35,7 +35,7 @@ def spec(args: argparse.Namespace, say: Speaker) -> tuple[JobSpec, str]:
         given = data.decode("utf-8", "surrogateescape")
     asked = load(given, args.spec or "", environ(), overrides(args))
     for words in asked.renamed:
-        say(f"warning: EP114 {words}")
+        log(f"warning: EP114 {words}")
     return asked, given or ""
 
 

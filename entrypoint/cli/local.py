@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts
-    from entrypoint.programs.guard import Work
+    from entrypoint.programs.guard import Child
 
 # Debian's; the rest is Open MPI's.
 _PACKAGES = {"sshd": "openssh-server", "libnss_wrapper.so": "libnss-wrapper", "mpiexec.hydra": "mpich"}
@@ -36,21 +36,21 @@ def arguments(commands: Commands, spec: str | None) -> None:
     parser.add_argument("--late-dns", metavar="TIME", help="the nodes' names resolve only after that time, such as 20s")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Run all nodes. Returns worker-0's exit status."""
     from entrypoint.programs import guard
 
-    say.name = "local"
+    log.name = "local"
     us = guard.split("entrypoint-local-")
-    if isinstance(us, guard.Seen):
+    if isinstance(us, guard.Parent):
         if us.code < 0:
-            say(f"signal {-us.code} ended what ran the nodes, so they were killed; exit {RetryError.status}")
+            log(f"signal {-us.code} ended what ran the nodes, so they were killed; exit {RetryError.status}")
             return RetryError.status
         return us.code
-    return _work(args, us, say)
+    return _work(args, us, log)
 
 
-def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
+def _work(args: argparse.Namespace, us: Child, log: Logger) -> int:
     import asyncio
 
     from entrypoint import registry
@@ -59,8 +59,8 @@ def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     local.refuse(inputs.overrides(args))
     for name in local.unheard():
         os.environ.pop(name, None)
-    spec, text = inputs.spec(args, say)
-    say.shape(spec.logs.format, spec.logs.timestamps == "utc")
+    spec, text = inputs.spec(args, log)
+    log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     count = local.count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
     by_name = wanted.late_dns is not None
@@ -81,16 +81,16 @@ def _work(args: argparse.Namespace, us: Work, say: Speaker) -> int:
     words = ("run", *(["--spec", args.spec] if args.spec else ()), *local.flags(_flags(args), args.env))
     argv = (*_this_program(), *words, *(["--", *args.command] if args.command else ()))
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
-    say(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
-    return asyncio.run(_run(argv, envs, wanted, names, us, say))
+    log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
+    return asyncio.run(_run(argv, envs, wanted, names, us, log))
 
 
 async def _run(
-    argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, us: Work, say: Speaker
+    argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, us: Child, log: Logger
 ) -> int:
-    from entrypoint.programs.nodes import Nodes, Start
+    from entrypoint.programs.nodes import LocalCluster, NodeCommand
 
-    nodes = Nodes([Start(argv, env) for env in envs], wanted, us.signals, names.show, say)
+    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, us.signals, names.show, log)
     try:
         return await nodes.run()
     finally:

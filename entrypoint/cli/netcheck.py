@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -24,8 +24,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
     netcheck.set_defaults(passthrough=False)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node's part of the check. Returns 0, 75 where the network is not what the spec asks for."""
     from entrypoint.plan.netcheck import alone
 
-    return run.boot(args, say, partial(alone, how="json" if args.json else "text"))
+    return run.boot(args, log, partial(alone, how="json" if args.json else "text"))

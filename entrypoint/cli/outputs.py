@@ -12,17 +12,17 @@ from entrypoint.model import File
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
-def give(text: str, out: str | None, say: Speaker) -> int:
+def give(text: str, out: str | None, log: Logger) -> int:
     """A command's answer, in the file that --out names or on stdout."""
     if out:
         from pathlib import Path
 
         path = Path(out)
         write(path.parent, [File(path.name, text, "")])
-        say(f"wrote {out}")
+        log(f"wrote {out}")
     else:
         answer(text)
     return 0

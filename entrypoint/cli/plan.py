@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -23,15 +23,15 @@ def arguments(commands: Commands, spec: str | None) -> None:
     plan.add_argument("--json", action="store_true", help="as JSON")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns the status that `run` would refuse it with, else 0."""
     from entrypoint.host import checks
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
 
-    spec, facts = inputs.job(args, say)
-    made, refused = checks.dry_run(spec, facts, settle(spec, facts), say)
+    spec, facts = inputs.job(args, log)
+    made, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
     answer(plan_json(spec, made) if args.json else plan_text(spec, made))
     for outcome in refused:
-        say(f"run would end: {outcome.reason}; exit {outcome.status}")
+        log(f"run would end: {outcome.reason}; exit {outcome.status}")
     return refused[0].status if refused else 0

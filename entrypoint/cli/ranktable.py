@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -42,7 +42,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     check.add_argument("--me", metavar="NAME", help="mark the devices of this pod, server or address")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Convert, make or check a rank table. Returns 0."""
     from entrypoint import ranktable
 
@@ -62,4 +62,4 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     if args.verb == "check":
         show(ranktable.describe(table, args.me))
         return 0
-    return outputs.give(ranktable.WRITERS[args.to](table), args.out, say)
+    return outputs.give(ranktable.WRITERS[args.to](table), args.out, log)

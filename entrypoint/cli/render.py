@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -23,7 +23,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the scripts. Returns 0."""
     from pathlib import Path
 
@@ -34,15 +34,15 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
     args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts = inputs.job(args, say)
+    spec, facts = inputs.job(args, log)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)
     if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
         what = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
-        say(f"{what} | {', '.join(own)} | give them where one runs")
+        log(f"{what} | {', '.join(own)} | give them where one runs")
     if left := specs.kept_back(spec):
-        say(f"EP128 secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
+        log(f"EP128 secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
     for file in scripts:
-        say(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
+        log(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0

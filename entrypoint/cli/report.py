@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -30,7 +30,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     report.add_argument("--otel", action="store_true", help=text)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Make what was asked for; a table on stdout where nothing was. Returns 0."""
     from entrypoint.host.result import timeline_of
     from entrypoint.report import merge, words
@@ -42,20 +42,20 @@ def act(args: argparse.Namespace, say: Speaker) -> int:
         text = inputs.text(file)
     except NoInputError as error:
         do = "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it"
-        raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.seen}", do) from None
+        raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.detail}", do) from None
     made, ended = merge.parse(text, file), _ended(file)
     if args.html:
         from entrypoint.report.page import page
 
-        outputs.give(page(made, ended), args.html, say)
+        outputs.give(page(made, ended), args.html, log)
     if args.trace:
         from entrypoint.report.trace import trace
 
-        outputs.give(trace(made), args.trace, say)
+        outputs.give(trace(made), args.trace, log)
     if args.otel:
         from entrypoint.cli import otel
 
-        say(f"sent {otel.send(made)} spans")
+        log(f"sent {otel.send(made)} spans")
     if not (args.html or args.trace or args.otel):
         show(words.table(made, ended))
     return 0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts
     from entrypoint.spec import JobSpec
 
@@ -25,61 +25,61 @@ def arguments(commands: Commands, spec: str | None) -> None:
     run.add_argument("--passthrough", action="store_true", help=text)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns the exit status that the job gives it."""
-    return boot(args, say)
+    return boot(args, log)
 
 
-def boot(args: argparse.Namespace, say: Speaker, of: Callable[[JobSpec], JobSpec] | None = None) -> int:
+def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec] | None = None) -> int:
     """Boot this node's part of the job that was asked for, or of what another command makes of it.
 
     Returns the exit status that the job gives it.
     """
     from entrypoint.host import process
     from entrypoint.host.result import recorded
-    from entrypoint.host.signals import Signals, Stopped
+    from entrypoint.host.signals import Signals, StoppedBySignal
 
     process.show(process.WAITING)
     try:
-        with recorded(say) as result:
-            signals = Signals(say)
+        with recorded(log) as result:
+            signals = Signals(log)
             signals.watch()  # before anything slow
             from entrypoint.host.facts import of_job, read
             from entrypoint.plan import locate, settle
 
-            spec, facts = inputs.spec(args, say)[0], read()
+            spec, facts = inputs.spec(args, log)[0], read()
             spec = of(spec) if of else spec
-            say.shape(spec.logs.format, spec.logs.timestamps == "utc")
+            log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
                 meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
-                say(f"{outcome.reason}{meant}; exit {outcome.status}")
+                log(f"{outcome.reason}{meant}; exit {outcome.status}")
                 return outcome.status
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.run import execute
 
             result.about(topology)
-            say.node = topology.this.label
+            log.node = topology.this.label
             if len(topology.nodes) > 1:
-                say.name = topology.this.label
+                log.name = topology.this.label
             if spec.prefix == "job":
-                say.name = f"{topology.job} {topology.this.label} {topology.this.host}"
+                log.name = f"{topology.job} {topology.this.label} {topology.this.host}"
             facts = of_this_job()
             draft = settle(spec, facts, topology)
-            outcome = result.end(execute(spec, facts, draft, signals, say))
+            outcome = result.end(execute(spec, facts, draft, signals, log))
             if outcome.status:
                 from entrypoint.cli.check import after_failure
 
-                after_failure(outcome, draft, say)
-    except Stopped as stop:
+                after_failure(outcome, draft, log)
+    except StoppedBySignal as stop:
         outcome = stop.outcome
     if outcome.status:
-        say(f"{outcome.reason}; exit {outcome.status}")
+        log(f"{outcome.reason}; exit {outcome.status}")
     elif len(topology.nodes) > 1:
         done = "this node's part is done" if spec.roll_call == "none" else "done"
-        say(f"{done}: {outcome.reason}")
+        log(f"{done}: {outcome.reason}")
     return outcome.status
 
 

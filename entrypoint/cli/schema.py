@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -19,7 +19,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the schema. Returns 0."""
     import json
 

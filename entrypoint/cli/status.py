@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Speaker
+    from entrypoint.host.speaker import Logger
 
 _EVERY = 1.0  # seconds between two questions of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
@@ -34,7 +34,7 @@ entrypoint does not answer within 3 s, or was killed; 77 where it is another use
     status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
 
 
-def act(args: argparse.Namespace, say: Speaker) -> int:
+def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and its own status once it has ended."""
     import json
     import os

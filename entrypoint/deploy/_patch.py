@@ -50,7 +50,7 @@ def patched(text: str, patches: Sequence[Patch]) -> str:
                 objects |= {at: after} if after else {}
                 places[at].append(patch.where)
         except ConfigError as error:
-            raise SpecError([Problem(patch.where, "", error.what, error.seen, error.do)]) from None
+            raise SpecError([Problem(patch.where, "", error.summary, error.detail, error.hint)]) from None
     left = [_document(documents[at], objects[at], places[at]) for at in sorted(objects)]
     return _END.join(each.removesuffix("\n") for each in left) + "\n"
 

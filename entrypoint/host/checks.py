@@ -10,8 +10,8 @@ import os
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.host import keys, preflight, process, sshd
-from entrypoint.host.files import Busy, RunDir
-from entrypoint.host.speaker import Say
+from entrypoint.host.files import RunDir, RunDirTaken
+from entrypoint.host.speaker import Log
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle
 from entrypoint.spec import JobSpec
@@ -23,7 +23,7 @@ _FILES = 16  # of them, and of pipes and sockets
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
 
-def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, list[Outcome]]:
+def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, list[Outcome]]:
     """The plan as far as it can be known without the other nodes, and everything that `run` would refuse."""
     refused = []
     if plan.launch.needs_rank_table:
@@ -31,7 +31,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
         from entrypoint.ranktable import NotReady
 
         try:
-            cards = rank_table.look(facts, plan.topology, say)
+            cards = rank_table.look(facts, plan.topology, log)
             plan = settle(spec, facts, plan.topology, replace(plan.members, cards=cards))
         except NotReady:
             pass  # the run waits for it
@@ -46,13 +46,13 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> tuple[Plan, li
     return plan, [outcome for outcome in outcomes if outcome] + refused
 
 
-def machine(spec: JobSpec, facts: Facts, plan: Plan, say: Say) -> Outcome | None:
+def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None:
     """Before anything starts: why this container cannot take part. Warnings are only said."""
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
         for words in preflight.check(plan):
-            say(f"warning: {words}")
+            log(f"warning: {words}")
     except EntrypointError as error:
         return error.outcome
     return None
@@ -68,7 +68,7 @@ def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | N
     if why is None:
         return draft, None
     # If another entrypoint runs in this container, this one must not answer for it.
-    other = None if isinstance(why, Busy) else elsewhere(spec, facts, draft)
+    other = None if isinstance(why, RunDirTaken) else elsewhere(spec, facts, draft)
     return other or draft, why.outcome
 
 

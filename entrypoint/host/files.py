@@ -67,7 +67,7 @@ def read(path: str, seconds: float = 10.0) -> bytes:
         os.close(file)
 
 
-class Busy(ConfigError):
+class RunDirTaken(ConfigError):
     """Another entrypoint has the run directory."""
 
 
@@ -82,7 +82,7 @@ class RunDir:
         """Make it, or take over the one of an earlier run.
 
         Raises CantCreateError when it can't be made, ConfigError when others can enter it or it is not
-        an entrypoint's, Busy when another entrypoint has it.
+        an entrypoint's, RunDirTaken when another entrypoint has it.
         """
         self.path = Path(path)
         with explained(self.path):
@@ -133,7 +133,9 @@ class RunDir:
             os.close(lock)
             if isinstance(error, BlockingIOError):
                 do = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
-                raise Busy("EP414 another entrypoint is at work in this run directory", str(self.path), do) from None
+                raise RunDirTaken(
+                    "EP414 another entrypoint is at work in this run directory", str(self.path), do
+                ) from None
             raise CantCreateError(  # such as Lustre, mounted without flock
                 "EP412 the run directory's file system cannot lock files",
                 f"{self.path}: {error.strerror}",

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from entrypoint.host.files import put
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 
 _LAST = 1.0  # seconds for the last write
 
@@ -14,8 +14,8 @@ _LAST = 1.0  # seconds for the last write
 class MetricsFile:
     """Written as a whole, by a thread: a file server that hangs must not hold up the node."""
 
-    def __init__(self, path: str, say: Say) -> None:
-        self._path, self._say = Path(path), say
+    def __init__(self, path: str, log: Log) -> None:
+        self._path, self._log = Path(path), log
         self._writer: threading.Thread | None = None
         self._failed = ""
 
@@ -35,7 +35,7 @@ class MetricsFile:
         except OSError as error:
             why = error.strerror or str(error)
             if why != self._failed:  # once, and again when it is another reason
-                self._say(f"warning: EP035 the metrics cannot be written | {self._path}: {why} | see metrics.file")
+                self._log(f"warning: EP035 the metrics cannot be written | {self._path}: {why} | see metrics.file")
             self._failed = why
 
     def close(self, text: str) -> None:

@@ -12,7 +12,7 @@ from entrypoint.host.files import RunDir
 PIECE = 65536  # bytes read at a time; what is shorter than 4096 arrives in one piece (pipe(7))
 
 
-class Lines:
+class PipeListener:
     """Listens at the pipe of this name in the run directory: `ready` is called when there is something to `take`.
 
     Of a line without an end, only the first `longest` bytes are kept.

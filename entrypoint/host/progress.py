@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.job.analysis import named
 
 _SUMMARY, _NEWS, _LIVE = 10.0, 1.0, 1.0  # seconds
@@ -20,9 +20,9 @@ async def rest(seconds: float) -> None:
 class Waiting:
     """Says who is missing and why; with a count if `what` names them."""
 
-    def __init__(self, say: Say, limit: float, what: str, live: Say | None = None) -> None:
+    def __init__(self, log: Log, limit: float, what: str, live: Log | None = None) -> None:
         """`live` shows a text as a terminal's last line, in the place of summaries (speaker.py)."""
-        self._say, self._limit, self._what, self._live = say, limit, what, live
+        self._log, self._limit, self._what, self._live = log, limit, what, live
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
         self._closed = False
@@ -51,7 +51,7 @@ class Waiting:
             count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             some = named(dict(list(missing.items())[:_NAMED]))
-            self._say(f"waiting for {count}{some}{more} {self.elapsed():.0f}s/{self._limit:.0f}s")
+            self._log(f"waiting for {count}{some}{more} {self.elapsed():.0f}s/{self._limit:.0f}s")
 
     def update(self, host: str, state: str) -> None:
         """Note why a peer is missing ("" when it is there); all changes within a second make one line."""

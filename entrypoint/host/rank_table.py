@@ -8,23 +8,23 @@ from entrypoint import ranktable
 from entrypoint.errors import ConfigError
 from entrypoint.host.files import read
 from entrypoint.host.progress import Waiting, rest
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.model import Cards, Facts, Topology
 
 _NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 _LOOK = 0.5  # seconds between two looks: not every kind of mount sends an event when a file changes
 
 
-async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Cards:
+async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Cards:
     """This node's cards, once the table is complete. Waits while it is absent, empty, half-written or initializing.
 
     Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
     """
-    waiting = Waiting(say, limit, "")
+    waiting = Waiting(log, limit, "")
     try:
         while True:
             try:
-                return look(facts, topology, say)
+                return look(facts, topology, log)
             except ranktable.NotReady as error:
                 if waiting.elapsed() >= limit:
                     raise
@@ -34,7 +34,7 @@ async def wait(facts: Facts, topology: Topology, limit: float, say: Say) -> Card
         waiting.close()
 
 
-def look(facts: Facts, topology: Topology, say: Say) -> Cards:
+def look(facts: Facts, topology: Topology, log: Log) -> Cards:
     """This node's cards, as the table has them now. Raises NotReady while it is not complete, else as `wait` does."""
     path = ranktable.path_from(facts.env, os.path.isdir)
     table = ranktable.parse(_read(path), path)
@@ -48,7 +48,7 @@ def look(facts: Facts, topology: Topology, say: Say) -> Cards:
     server = ranktable.own(table, ranktable.names(facts))
     devices, odd = ranktable.logical_ids(server, topology.device.cards)
     if odd:
-        say(odd)
+        log(odd)
     return Cards(
         table=ranktable.to_v1(table),
         ranks=tuple(card.rank_id for card in server.devices),

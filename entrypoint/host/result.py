@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 
 from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
-from entrypoint.host.signals import Stopped
-from entrypoint.host.speaker import Say
+from entrypoint.host.signals import StoppedBySignal
+from entrypoint.host.speaker import Log
 from entrypoint.model import Outcome, Topology
 from entrypoint.secret import scrubbed
 
@@ -48,11 +48,11 @@ def timeline_of(run_dir: str) -> str:
     return f"{run_dir}-timeline.json"
 
 
-class Result:
+class NodeResult:
     """This node's result, written once it is known. If that fails, a message says so, and nothing else changes."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._node, self._job = os.uname().nodename, ""
         self._file = ""  # where it goes, once that is known
 
@@ -78,8 +78,8 @@ class Result:
         text = line(outcome, self._node, self._job, os.environ).encode()
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
         # Without Kubernetes there is no such file.
-        with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as log:
-            log.write(text)
+        with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
+            file.write(text)
         if self._file:
             from pathlib import Path  # a program that we become waits for no import of these
 
@@ -91,20 +91,20 @@ class Result:
                 put(path, text, 0o644)
             except OSError as error:
                 do = "whatever lies there is not this job's"
-                self._say(f"EP415 the result cannot be written | {self._file}: {error.strerror or error} | {do}")
+                self._log(f"EP415 the result cannot be written | {self._file}: {error.strerror or error} | {do}")
         return outcome
 
 
 @contextlib.contextmanager
-def recorded(say: Say) -> Iterator[Result]:
+def recorded(log: Log) -> Iterator[NodeResult]:
     """Also write what is raised within as the result."""
-    result = Result(say)
+    result = NodeResult(log)
     try:
         yield result
     except EntrypointError as error:
         result.end(Outcome(error.status, "; ".join(error.lines())))
         raise
-    except Stopped as stop:
+    except StoppedBySignal as stop:
         result.end(stop.outcome)
         raise
     except Exception as error:

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.model import Outcome
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def ignoring(signums: Iterable[int]) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-class Stopped(BaseException):
+class StoppedBySignal(BaseException):
     """A signal stops us before the job has started. A BaseException, so that no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
@@ -40,10 +40,10 @@ class Stopped(BaseException):
 
 
 class Signals:
-    """Handlers for all signals that may stop us. Until `hold` or `take`, the first one raises Stopped."""
+    """Handlers for all signals that may stop us. Until `hold` or `take`, the first one raises StoppedBySignal."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self._stops: list[int] = []  # all that came
         self._given = 0  # how many of them `take`'s function has got
         self._shown = 0  # how many of them were said
@@ -69,12 +69,12 @@ class Signals:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold for this long; raises Stopped afterwards if one came."""
+        """Hold for this long; raises StoppedBySignal afterwards if one came."""
         self._held = True
         yield
         self._held = False
         if self._stops:
-            raise Stopped(self._stops[0])
+            raise StoppedBySignal(self._stops[0])
 
     def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] = lambda signum: None) -> None:
         """Have `stop` called in the running loop with each one's number, and whether it was not the first.
@@ -95,7 +95,7 @@ class Signals:
         self._stops.append(signum)
         if not self._held:
             self._held = True  # raise only once: while we end, our result is written
-            raise Stopped(signum)
+            raise StoppedBySignal(signum)
         self._soon(self._give)
 
     def _soon(self, callback: Callable[..., None], *args: int) -> None:
@@ -110,5 +110,5 @@ class Signals:
             if self._given > self._shown:
                 self._shown = self._given
                 name = signal.Signals(signum).name
-                self._say(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
+                self._log(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
             self._take(signum, again)

@@ -22,7 +22,7 @@ from entrypoint.text import escaped, escaped_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-Say = Callable[[str], None]  # what a Speaker is to those who only speak
+Log = Callable[[str], None]  # what a Logger is to those who only log
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
@@ -61,7 +61,7 @@ def show(text: str) -> None:
     answer(escaped_lines(text))
 
 
-class Speaker:
+class Logger:
     """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
 
     def __init__(self, fd: int = 2) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint import heartbeat
-from entrypoint.host.speaker import Speaker
-from entrypoint.job.board import SOCKET, Board
+from entrypoint.host.speaker import Logger
+from entrypoint.job.board import SOCKET, NodeTable
 from entrypoint.model import Outcome, Plan
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
@@ -35,7 +35,7 @@ _REQUEST = 8192  # bytes of one
 _SOON = 1.0  # seconds in which all changes make one new file
 
 
-class Machine(Protocol):
+class JobView(Protocol):
     """What is read of the leader or worker itself."""
 
     attempt: int
@@ -46,12 +46,12 @@ class State:
     """What others may know of this attempt, and where they can ask for it."""
 
     def __init__(
-        self, spec: JobSpec, draft: Plan, machine: Machine, run_dir: Path, idle: Callable[[], float], say: Speaker
+        self, spec: JobSpec, draft: Plan, machine: JobView, run_dir: Path, idle: Callable[[], float], log: Logger
     ) -> None:
         """`idle`: seconds since this node's ranks printed something."""
         self._spec, self._draft, self._machine, self._run_dir = spec, draft, machine, run_dir
-        self._idle, self._say = idle, say
-        self._board = Board(draft, time.monotonic())
+        self._idle, self._log = idle, log
+        self._board = NodeTable(draft, time.monotonic())
         self._doors: list[_Door] = []
         self._file: MetricsFile | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -73,7 +73,7 @@ class State:
         try:
             self._doors.append(_Door(_private(self._run_dir), self._answer))
         except OSError as error:
-            self._say(
+            self._log(
                 f"warning: EP034 `entrypoint status` cannot ask here | {self._run_dir}: {error.strerror or error}"
             )
         if metrics.port is not None:
@@ -81,7 +81,7 @@ class State:
         if metrics.file is not None:
             from entrypoint.host.metrics_file import MetricsFile
 
-            self._file = MetricsFile(metrics.file.replace("{node}", label), self._say)
+            self._file = MetricsFile(metrics.file.replace("{node}", label), self._log)
             self._write(self._file)
 
     def _serve(self, address: str, port: int) -> None:
@@ -89,11 +89,11 @@ class State:
             self._doors.append(_Door(_listening(address, port), self._answer_strangers))
         except OSError as error:
             do = "set another metrics.port or metrics.address; the job goes on"
-            self._say(f"warning: EP035 no metrics are served | {address} port {port}: {error.strerror or error} | {do}")
+            self._log(f"warning: EP035 no metrics are served | {address} port {port}: {error.strerror or error} | {do}")
             return
         if not (address.startswith("127.") or address == "::1"):
             seen = f"whoever reaches {address} port {port} reads the names of job and nodes, and how they are"
-            self._say(f"warning: EP036 metrics are open to others | {seen} | metrics.address 127.0.0.1 keeps them here")
+            self._log(f"warning: EP036 metrics are open to others | {seen} | metrics.address 127.0.0.1 keeps them here")
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -104,7 +104,7 @@ class State:
             if not self._wrong:
                 self._wrong = True
                 seen = f"{type(error).__name__}: {error}"
-                self._say(f"warning: EP902 internal error: {seen} | status and metrics may be wrong; the job goes on")
+                self._log(f"warning: EP902 internal error: {seen} | status and metrics may be wrong; the job goes on")
 
     # -- answers
 
@@ -127,7 +127,7 @@ class State:
     def _metrics(self) -> str:
         from entrypoint.job import metrics  # no message is in them
 
-        return metrics.text(self._snapshot(), len(self._draft.topology.nodes), self._say.lost)
+        return metrics.text(self._snapshot(), len(self._draft.topology.nodes), self._log.lost)
 
     def _answer(self, path: str) -> tuple[str, str] | None:
         return ("application/json", self._status()) if path == "/status" else self._answer_strangers(path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from entrypoint import __version__
 from entrypoint.host import proc
 from entrypoint.host.result import timeline_of
-from entrypoint.job.record import Record
+from entrypoint.job.record import TimelineRecorder
 from entrypoint.phases import CONTAINER, FACTS, HOOKS, Phase
 
 _FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
@@ -40,7 +40,7 @@ def _started(pid: int | str, unknown: float) -> float:
     return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
 
-def save(record: Record, alone: bool) -> None:
+def save(record: TimelineRecorder, alone: bool) -> None:
     """Write what was recorded; `alone`: the nodes hold no roll call.
 
     Where that fails nothing is said: the result, which goes to the same place, says it.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoint.check import smi
-from entrypoint.check.observed import Named, Program
+from entrypoint.check.observed import InstalledProgram, Named
 from entrypoint.host.process import which
 from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
@@ -73,7 +73,7 @@ def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
             found.append(_version(name, path, (other, "-V"), dict(facts.env), limit))
     if path := facts.programs.get("mpirun"):
         if facts.mpi:
-            found.append(Program("mpirun", path, f"Open MPI {facts.mpi}"))
+            found.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
         else:
             found.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
     if plan.launcher.startswith("hydra") and (path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))):
@@ -102,12 +102,12 @@ def _version(
     env: Mapping[str, str],
     limit: float,
     told: Callable[[str], str] = _first,
-) -> Program:
+) -> InstalledProgram:
     try:
         text = ask(argv, env, limit)
     except NoAnswerError as error:
-        return Program(name, path, problem=str(error))
-    return Program(name, path, told(text)[:100])
+        return InstalledProgram(name, path, problem=str(error))
+    return InstalledProgram(name, path, told(text)[:100])
 
 
 def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:
@@ -126,7 +126,7 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:
         seen["unseen"] = (Named(f"libraries of {python}", str(error)),)
     rows = [line.partition("\t") for line in text.splitlines() if "\t" in line]
     known = {name: value for name, _, value in rows}
-    seen["programs"] = (Program("python", python, known.pop("python", "")),)
+    seen["programs"] = (InstalledProgram("python", python, known.pop("python", "")),)
     seen["libraries"] = tuple(Named(name, value) for name, value in known.items())
     return seen
 

@@ -10,7 +10,7 @@ from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)
-class Say:
+class Log:
     """One line for people."""
 
     text: str
@@ -24,7 +24,7 @@ class Print:
 
 
 @dataclass(frozen=True)
-class Missing:
+class ShowWaiting:
     """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as a peer."""
 
     host: str
@@ -33,8 +33,8 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class OpenDoor:
-    """Set up keys, control endpoint and sshd. Event that follows: DoorOpened."""
+class OpenEndpoint:
+    """Set up keys, control endpoint and sshd. Event that follows: EndpointReady."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Resolve:
 class Call:
     """End this worker's session, if there is one; log in to it and ask, until it answers.
 
-    Events that follow: Unreached, then Answered or Disagreed.
+    Events that follow: Unreachable, then Answered or Rejected.
     """
 
     node: int
 
 
 @dataclass(frozen=True)
-class HangUp:
-    """End this node's session: it has said its last word. Event that follows: Lost."""
+class CloseSession:
+    """End this node's session: it has said goodbye. Event that follows: SessionLost."""
 
     node: int
 
@@ -82,7 +82,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Report:
+class AnswerRollCall:
     """Write what ranks need here, then answer the roll call with this node's report, reached at `address`. `stop`: it
     was told to stop, and takes no part."""
 
@@ -92,7 +92,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class TellPhases:
+class ReportPhases:
     """Tell the leader how long each phase of this node took."""
 
 
@@ -117,8 +117,8 @@ class AnswerAgent:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Measure how much the launcher has written. Event that follows: Progress."""
+class CheckOutputProgress:
+    """Measure how much the launcher has written. Event that follows: OutputProgress."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class AwaitLaunchers:
 
 
 @dataclass(frozen=True)
-class Lost:
+class NodeLost:
     """Another node is lost, and why. Nothing is to be done: it is for those who ask how the job is."""
 
     node: int
@@ -135,7 +135,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class End:
+class EndNode:
     """This node's part is over, with this outcome. Nothing comes after it."""
 
     outcome: Outcome

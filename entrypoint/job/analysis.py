@@ -31,7 +31,7 @@ _SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"
 
 
 @dataclass(frozen=True)
-class End:
+class ProgramExit:
     """How a program ended: its status, its name, a sentence with both, and the last lines it printed."""
 
     status: int
@@ -41,7 +41,7 @@ class End:
 
 
 @dataclass
-class Ends:
+class AwaitedEnds:
     """The nodes whose end is still awaited, and the failures reported so far, oldest first.
 
     A node of an elastic job counts once its launcher has met the others; worker-0, where they meet, always does. Until
@@ -49,7 +49,7 @@ class Ends:
     """
 
     awaited: set[int] = field(default_factory=set)
-    failures: list[End] = field(default_factory=list)
+    failures: list[ProgramExit] = field(default_factory=list)
     least: int = 0  # nodes that are enough for an elastic job; 0: it is none
     met: set[int] = field(default_factory=set)  # nodes of an elastic job whose launchers have met
 
@@ -61,12 +61,12 @@ class Ends:
         """The nodes that still run and do not count: the others may have ended before they could meet them."""
         return {node for node in self.awaited if not self.counts(node)}
 
-    def of_rank(self, end: End) -> float | None:
+    def of_rank(self, end: ProgramExit) -> float | None:
         """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time runs already."""
         self.failures.append(end)
         return _SETTLE if len(self.failures) == 1 else None
 
-    def of_node(self, node: int, end: End, last: bool) -> float | None:
+    def of_node(self, node: int, end: ProgramExit, last: bool) -> float | None:
         """A program of a node ended, the node's last one or not.
 
         Returns the seconds after which the outcome is `cause`, or this end if nothing failed; None: the job goes on.
@@ -78,13 +78,13 @@ class Ends:
             return _VAGUE_SETTLE if end.status == _VAGUE and (self.awaited or not last) else 0.0
         return None if self.awaited - self.late() else 0.0
 
-    def cause(self) -> End | None:
+    def cause(self) -> ProgramExit | None:
         """The failure that most likely caused the others; None if nothing failed."""
         return min(self.failures, key=lambda each: _BLAME.get(each.status, 0), default=None)
 
 
 @dataclass
-class Heard:
+class RankReports:
     """What nodes reported of the ranks that a launcher starts: where each runs, and its status once it has ended."""
 
     asked: int  # ranks that the launcher was told to start
@@ -164,7 +164,7 @@ def ended(what: str, status: int, why: str = "") -> str:
     return f"{what} was ended by SIG{name} ({status}){because}" if name else f"{what} exited with {status}{because}"
 
 
-def of_program(end: End) -> Outcome:
+def of_program(end: ProgramExit) -> Outcome:
     """The job's outcome by the end of a program; a failure has a message id, unless its sentence brings one."""
     id = "" if not end.status or end.reason.startswith("EP") else "EP601 " if end.status - 128 in _SIGNALS else "EP600 "
     return Outcome(end.status, f"{id}{end.reason}", program=True)
@@ -206,7 +206,7 @@ def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
     return [node.host for node in nodes if node.host not in used]
 
 
-def on_node(end: End, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None) -> End:
+def on_node(end: ProgramExit, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None) -> ProgramExit:
     """A node's end as the job's: a failure names its host, a success names all `nodes` that count.
 
     Without `nodes` the sentence names no place.

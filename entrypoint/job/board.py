@@ -54,7 +54,7 @@ class NodeState:
     idle: tuple[float, float] | None = None  # seconds without output, and when it said so
 
 
-class Board:
+class NodeTable:
     """Keeps the nodes' states. `changed`: how often a phase or detail has changed."""
 
     def __init__(self, draft: Plan, now: float) -> None:
@@ -93,7 +93,7 @@ class Board:
         if phase == RUNNING and rank == self.me and not self._boot:
             self._boot = self._now - self._begun
 
-    def _on_door(self, event: events.DoorOpened) -> None:
+    def _on_door(self, event: events.EndpointReady) -> None:
         self._look_at_names()
 
     def _on_name(self, event: events.NameState) -> None:
@@ -109,14 +109,14 @@ class Board:
         self._heard(event.node)
         self._set(event.node, JOINED)
 
-    def _on_disagreed(self, event: events.Disagreed) -> None:
-        self._set(event.node, MISSING, f"{event.what}: {event.seen}")
+    def _on_disagreed(self, event: events.Rejected) -> None:
+        self._set(event.node, MISSING, f"{event.summary}: {event.detail}")
 
-    def _on_unreached(self, event: events.Unreached) -> None:
+    def _on_unreached(self, event: events.Unreachable) -> None:
         if not self._leads and self.nodes[0].phase == MISSING:  # the leader's machine says by itself who is missing
             self._set(0, MISSING, event.why)
 
-    def _on_lost(self, event: events.Lost) -> None:
+    def _on_lost(self, event: events.SessionLost) -> None:
         if self._leads or self.nodes[0].phase in _STILL:
             return
         why = event.why or "its session ended"
@@ -128,7 +128,7 @@ class Board:
         if rank != self.me and (state := self.nodes.get(rank)):
             state.heard = self._now
 
-    def _on_heard(self, event: events.Heard) -> None:
+    def _on_heard(self, event: events.MessageReceived) -> None:
         self._heard(event.node)
         state = self.nodes.get(event.node)
         if state is None:
@@ -143,7 +143,7 @@ class Board:
                 state.ended += 1
             case messages.Ended() if self._draft.launch.reports != "ranks":
                 state.ended += 1
-            case messages.Leaving() if state.phase != LOST:
+            case messages.Goodbye() if state.phase != LOST:
                 self._set(event.node, ENDED)
             case messages.Failed(_, reason):
                 self._set(event.node, state.phase, reason)
@@ -167,7 +167,7 @@ class Board:
 
     # -- what is done about it
 
-    def _did_miss(self, action: actions.Missing) -> None:
+    def _did_miss(self, action: actions.ShowWaiting) -> None:
         if action.peers and action.state and action.host in self._ranks:
             self._set(self._ranks[action.host], MISSING, action.state)
 
@@ -193,7 +193,7 @@ class Board:
             self.nodes[rank].started = len(self._draft.launch.programs)
         self._set(rank, RUNNING)
 
-    def _did_report(self, action: actions.Report) -> None:
+    def _did_report(self, action: actions.AnswerRollCall) -> None:
         self._set(self.me, JOINED)
 
     def _did_prepare(self, action: actions.Prepare) -> None:
@@ -202,10 +202,10 @@ class Board:
     def _on_prepared(self, event: events.Prepared) -> None:
         self._asked = event.asked
 
-    def _did_lose(self, action: actions.Lost) -> None:
+    def _did_lose(self, action: actions.NodeLost) -> None:
         self._set(action.node, LOST, action.why)
 
-    def _did_end(self, action: actions.End) -> None:
+    def _did_end(self, action: actions.EndNode) -> None:
         self._set(self.me, ENDED, f"{action.outcome.reason}; exit {action.outcome.status}")
 
     # -- for others
@@ -252,22 +252,22 @@ def _seconds(value: float) -> float:
     return round(max(0.0, value), 3)
 
 
-_EVENTS: Mapping[type, Callable[[Board, Any], None]] = {
-    events.DoorOpened: Board._on_door,
-    events.NameState: Board._on_name,
-    events.Answered: Board._on_answered,
+_EVENTS: Mapping[type, Callable[[NodeTable, Any], None]] = {
+    events.EndpointReady: NodeTable._on_door,
+    events.NameState: NodeTable._on_name,
+    events.Answered: NodeTable._on_answered,
     events.Alive: lambda board, event: board._heard(event.node),
-    events.Disagreed: Board._on_disagreed,
-    events.Unreached: Board._on_unreached,
-    events.Lost: Board._on_lost,
-    events.Heard: Board._on_heard,
-    events.Prepared: Board._on_prepared,
+    events.Rejected: NodeTable._on_disagreed,
+    events.Unreachable: NodeTable._on_unreached,
+    events.SessionLost: NodeTable._on_lost,
+    events.MessageReceived: NodeTable._on_heard,
+    events.Prepared: NodeTable._on_prepared,
 }
-_ACTIONS: Mapping[type, Callable[[Board, Any], None]] = {
-    actions.Missing: Board._did_miss,
-    actions.Send: Board._did_send,
-    actions.Report: Board._did_report,
-    actions.Prepare: Board._did_prepare,
-    actions.Lost: Board._did_lose,
-    actions.End: Board._did_end,
+_ACTIONS: Mapping[type, Callable[[NodeTable, Any], None]] = {
+    actions.ShowWaiting: NodeTable._did_miss,
+    actions.Send: NodeTable._did_send,
+    actions.AnswerRollCall: NodeTable._did_report,
+    actions.Prepare: NodeTable._did_prepare,
+    actions.NodeLost: NodeTable._did_lose,
+    actions.EndNode: NodeTable._did_end,
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from entrypoint import heartbeat
 from entrypoint.job import actions, messages
 from entrypoint.job.analysis import follow
-from entrypoint.job.machine import Machine
+from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peers
-from entrypoint.job.talk import Talk
+from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
@@ -21,7 +21,7 @@ _LOOK = 0.5  # seconds between two looks at that
 class Ending:
     """The end of one attempt."""
 
-    def __init__(self, machine: Machine, spec: JobSpec, topology: Topology, peers: Peers, talk: Talk) -> None:
+    def __init__(self, machine: Scheduler, spec: JobSpec, topology: Topology, peers: Peers, talk: Outbox) -> None:
         self._machine, self._spec, self._topology, self._peers, self._talk = machine, spec, topology, peers, talk
         self._outcome: Outcome | None = None
         self._attempt = 1
@@ -51,16 +51,16 @@ class Ending:
         if self._passed >= 0:
             self.launchers_gone()
         if self._late:
-            self._talk.end(messages.Leaving)
+            self._talk.end(messages.Goodbye)
 
     def _let_go(self) -> None:
         # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes nothing on.
-        self._talk.tell_all(messages.LetGo())
+        self._talk.tell_all(messages.ReleaseFailedRanks())
         # The ranks' last output is still on its way through these daemons, so they are not told to end.
         self._machine.act(actions.AwaitLaunchers())
         self._passed = 0
         self._moved = self._machine.now
-        self._machine.act(actions.Measure())
+        self._machine.act(actions.CheckOutputProgress())
 
     def progress(self, written: int, read: bool) -> None:
         """What the launchers have written so far, and whether our output has room."""
@@ -73,7 +73,7 @@ class Ending:
         elif now - self._moved >= (_PASS_ON if read else _UNREAD):
             self.launchers_gone()
             return
-        self._machine.after(_LOOK, lambda: self._machine.act(actions.Measure()), "launchers")
+        self._machine.after(_LOOK, lambda: self._machine.act(actions.CheckOutputProgress()), "launchers")
 
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""
@@ -87,9 +87,9 @@ class Ending:
         for node in self._peers:
             self._talk.tell(node, messages.Release(**vars(self._outcome)))
         self._talk.over = True
-        self._talk.note(self._topology.me, messages.Leaving)
+        self._talk.note(self._topology.me, messages.Goodbye)
         # Wait for the answer: a message that was only sent is lost if its connection ends.
-        self._talk.expect(messages.Leaving, KILL_MARGIN, self._await_the_silent)
+        self._talk.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
     def came(self, node: int) -> None:
         """A node of an elastic job has answered only now. Before the others are told the outcome, it is one of them."""
@@ -100,19 +100,19 @@ class Ending:
         """It has got the outcome. If none was told, it is lost when its session ends."""
         if self._talk.over:
             del self._peers[node]
-            self._talk.note(node, messages.Leaving)
+            self._talk.note(node, messages.Goodbye)
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
-        silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Leaving)]
+        silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Goodbye)]
         if not silent or self._force:
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.heartbeat)
-        self._machine.say(f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
+        self._machine.log(f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
         self._late = True
-        self._talk.expect(messages.Leaving, limit, self._end)
+        self._talk.expect(messages.Goodbye, limit, self._end)
 
     def _end(self) -> None:
         assert self._outcome is not None

@@ -12,17 +12,17 @@ from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)
-class Began:
+class Started:
     """The machine may act."""
 
 
 @dataclass(frozen=True)
-class Woke:
+class TimerFired:
     """A deadline of the machine has come."""
 
 
 @dataclass(frozen=True)
-class DoorOpened:
+class EndpointReady:
     """This node can be logged in to. `report`: what it says of itself at the roll call."""
 
     report: NodeReport
@@ -37,7 +37,7 @@ class NameState:
 
 
 @dataclass(frozen=True)
-class Unreached:
+class Unreachable:
     """One login to a worker failed. `refused`: the worker answered, but one side does not accept the other's key.
     `named`: when its name had an address (monotonic seconds); 0 where it has none yet."""
 
@@ -48,18 +48,18 @@ class Unreached:
 
 
 @dataclass(frozen=True)
-class Disagreed:
-    """A worker answered that it cannot be of this job: what, what was seen, what to do."""
+class Rejected:
+    """A worker answered that it cannot take part in this job, and why."""
 
     node: int
-    what: str
-    seen: str
-    do: str
+    summary: str
+    detail: str
+    hint: str
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A worker answered the roll call. `local`: this node's address in its session; `named` as in Unreached."""
+    """A worker answered the roll call. `local`: this node's address in its session; `named` as in Unreachable."""
 
     node: int
     report: NodeReport
@@ -75,7 +75,7 @@ class Alive:
 
 
 @dataclass(frozen=True)
-class Lost:
+class SessionLost:
     """A session ended; why, where more is known than that."""
 
     node: int
@@ -83,7 +83,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Heard:
+class MessageReceived:
     """A message of another node; or, from this node, what its own programs report."""
 
     node: int
@@ -91,7 +91,7 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Called:
+class LeaderCalled:
     """Another leader calls this one; `message` is its first."""
 
     message: Any
@@ -119,7 +119,7 @@ class DaemonWanted:
 
 
 @dataclass(frozen=True)
-class Progress:
+class OutputProgress:
     """Bytes that the launcher has written so far, and whether somebody reads what this node prints."""
 
     written: int

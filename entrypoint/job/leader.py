@@ -11,15 +11,15 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import End, Ends, UserSignals, count, ended, of_program, on_node
+from entrypoint.job.analysis import AwaitedEnds, ProgramExit, UserSignals, count, ended, of_program, on_node
 from entrypoint.job.ending import Ending
-from entrypoint.job.machine import Machine
+from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peer, Peers
-from entrypoint.job.ranks import NO_LOGIN, RankWatch
+from entrypoint.job.ranks import NO_LOGIN, LaunchMonitor
 from entrypoint.job.rollcall import RollCall, has_run
-from entrypoint.job.stalls import StallWatch
-from entrypoint.job.survey import Survey
-from entrypoint.job.talk import Talk
+from entrypoint.job.stalls import StallDetector
+from entrypoint.job.survey import Inquiry
+from entrypoint.job.talk import Outbox
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
@@ -32,20 +32,20 @@ class Leader:
     def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
         self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
         self._heartbeat_timeout = spec.timeouts.heartbeat
-        self._machine = machine = Machine()
-        self._act, self._say, self._after = machine.act, machine.say, machine.after
+        self._machine = machine = Scheduler()
+        self._act, self._log, self._after = machine.act, machine.log, machine.after
         topology = self._topology = draft.topology
         self._me = topology.me
         self._peers = Peers(self._heartbeat_timeout, topology.this.host)
-        self._talk = Talk(machine, self._me, self._peers)
+        self._talk = Outbox(machine, self._me, self._peers)
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
         self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
-        self._ends = Ends(least=draft.launch.least or 0)
+        self._ends = AwaitedEnds(least=draft.launch.least or 0)
         failures, stay = self._ends.failures, draft.launch.agents_stay
-        self._ranks = RankWatch(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
-        self._stalls = StallWatch(machine, spec, self._me, self._talk, self._decide)
+        self._ranks = LaunchMonitor(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
+        self._stalls = StallDetector(machine, spec, self._me, self._talk, self._decide)
         self._ending = Ending(machine, spec, topology, self._peers, self._talk)
-        self._survey = Survey(machine, draft, self._peers, self._talk, self._decide)
+        self._survey = Inquiry(machine, draft, self._peers, self._talk, self._decide)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began
@@ -111,14 +111,14 @@ class Leader:
 
     # -- roll call
 
-    def _on_began(self, event: events.Began) -> None:
+    def _on_began(self, event: events.Started) -> None:
         if self._draft.mode == "coordinated":
-            self._act(actions.OpenDoor())
+            self._act(actions.OpenEndpoint())
         else:
             self._roll_call.over = True
             self._act(actions.Prepare(self._draft.members))
 
-    def _on_door_opened(self, event: events.DoorOpened) -> None:
+    def _on_door_opened(self, event: events.EndpointReady) -> None:
         self._own_report, self._opened = event.report, self._machine.now
         self._roll_call.begin()
         self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
@@ -126,18 +126,18 @@ class Leader:
 
     def _on_name_state(self, event: events.NameState) -> None:
         if not self._roll_call.over:
-            self._act(actions.Missing(f"the name {event.host}", event.state, peers=False))
+            self._act(actions.ShowWaiting(f"the name {event.host}", event.state, peers=False))
         if not event.state:
             self._roll_call.own_name = True
             self._look_complete()
 
-    def _on_unreached(self, event: events.Unreached) -> None:
+    def _on_unreached(self, event: events.Unreachable) -> None:
         if not self._roll_call.over:
             self._roll_call.unreached(self._host(event.node), event, self._machine.now)
 
-    def _on_disagreed(self, event: events.Disagreed) -> None:
+    def _on_disagreed(self, event: events.Rejected) -> None:
         if self._begun:
-            self._say(f"{self._host(event.node)} cannot join: {event.what} | {event.seen} | {event.do}")
+            self._log(f"{self._host(event.node)} cannot join: {event.summary} | {event.detail} | {event.hint}")
             return
         self._roll_call.disagreed(self._host(event.node), event)
         self._look_complete()
@@ -160,12 +160,12 @@ class Leader:
             return
         self._ends.awaited.add(node)
         self._ends.met.discard(node)
-        self._say(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
+        self._log(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
         self._tell(node, messages.Start(self.attempt))
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
         """A node of an elastic job has failed before it has met the others, which go on without it."""
-        self._say(f"{self._host(node)} cannot join: {outcome.reason}")
+        self._log(f"{self._host(node)} cannot join: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
         del self._peers[node]
         self._talk.lose(node)
@@ -199,10 +199,10 @@ class Leader:
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts + 1))
         for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
-            self._say(words)
+            self._log(words)
         slots = sum(report.slots for report in members.reports if report.rank in self._here)
         there, seconds = self._roll_call.who_is_here(len(self._here)), self._machine.now - self._opened
-        self._say(f"{there}, {slots} slots, after {seconds:.1f}s")
+        self._log(f"{there}, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:
@@ -237,7 +237,7 @@ class Leader:
         if event.node in self._peers:
             self._peers[event.node].heard = self._machine.now
 
-    def _on_lost(self, event: events.Lost) -> None:
+    def _on_lost(self, event: events.SessionLost) -> None:
         if event.node in self._peers and not self._peers[event.node].lost:
             self._lose(event.node, event.why)
 
@@ -258,16 +258,16 @@ class Leader:
             seen = f"its session ended, last word {silent:.1f}s before"
         lost = f"EP602 {host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
-        self._act(actions.Lost(node, reason))
+        self._act(actions.NodeLost(node, reason))
         if not self._talk.over:
-            self._say(reason)  # say it now: the last line comes only after the grace
+            self._log(reason)  # say it now: the last line comes only after the grace
         if self._can_do_without(node):
             self._ends.awaited.discard(node)
             self._ends.met.discard(node)
             del self._peers[node]
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            self._say(f"the job goes on with {len(self._ends.awaited)} nodes")
+            self._log(f"the job goes on with {len(self._ends.awaited)} nodes")
             self._act(actions.Call(node))  # should it come back
             return
         self._decide(RetryError(reason).outcome)
@@ -280,9 +280,9 @@ class Leader:
 
     # -- what members say
 
-    def _on_heard(self, event: events.Heard) -> None:
-        if isinstance(event.message, messages.Leaving):
-            self._act(actions.HangUp(event.node))  # it stays until it sees that
+    def _on_heard(self, event: events.MessageReceived) -> None:
+        if isinstance(event.message, messages.Goodbye):
+            self._act(actions.CloseSession(event.node))  # it stays until it sees that
         peer = self._peers.get(event.node)
         if peer and not peer.lost:
             peer.heard = self._machine.now
@@ -303,7 +303,7 @@ class Leader:
             return ""
         launch, host, rank = self._draft.launch, self._host(node), getattr(message, "rank", 0)
         holds = {
-            messages.CALL: False,  # the answer to it comes as Answered or Disagreed
+            messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self._begun,
             messages.RANKS: launch.reports == "ranks",
             messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
@@ -315,7 +315,7 @@ class Leader:
 
     def _reject(self, node: int, why: str) -> None:
         """A worker has said what it may not say: it has failed, as one that sends what is no message."""
-        self._act(actions.HangUp(node))
+        self._act(actions.CloseSession(node))
         self._lose(node, f"it says what no node of this job does: {why}")
 
     def _rank_start(self, node: int, message: messages.RankStart) -> None:
@@ -328,7 +328,7 @@ class Leader:
             self._reject(node, f"that {what} runs there, which runs on {other}")
         elif other:
             do = "see the logs of both: one of them reports what is not so"
-            self._decide(RetryError(f"EP619 {other} and {host} both report that {what} runs there", do=do).outcome)
+            self._decide(RetryError(f"EP619 {other} and {host} both report that {what} runs there", hint=do).outcome)
 
     def _rank_end(self, node: int, message: messages.RankEnd) -> None:
         self._ranks.heard.ended[message.rank] = message.status
@@ -336,11 +336,11 @@ class Leader:
             self._ranks.all_well()
         elif message.status != 0:
             what = f"rank {message.rank} on {self._host(node)}"
-            end = End(message.status, what, ended(what, message.status, message.why), message.tail)
+            end = ProgramExit(message.status, what, ended(what, message.status, message.why), message.tail)
             self._settle_in(self._ends.of_rank(end), end)
 
     def _program_ended(self, node: int, message: messages.Ended) -> None:
-        end = End(message.status, message.what, message.reason, message.tail)
+        end = ProgramExit(message.status, message.what, message.reason, message.tail)
         if node == self._me:
             self._running = self._running and not message.last
         if self._draft.launch.completion == "leader":
@@ -351,7 +351,7 @@ class Leader:
             return
         if end.status and not self._ends.counts(node):
             self._ends.awaited -= {node} if message.last else set()
-            self._say(f"EP621 {self._host(node)} has not joined the others, which go on without it: {end.reason}")
+            self._log(f"EP621 {self._host(node)} has not joined the others, which go on without it: {end.reason}")
             return
         counted = [each for each in sorted(self._here) if self._ends.counts(each)] if self._peers else []
         here = [self._topology.nodes[each] for each in counted]
@@ -364,7 +364,7 @@ class Leader:
             return
         self._settle_in(seconds, end)
 
-    def _settle_unless_met(self, end: End) -> None:
+    def _settle_unless_met(self, end: ProgramExit) -> None:
         """All that count have ended, unless one has met them meanwhile, whose end is awaited then."""
         if self._ends.awaited == self._ends.late():
             self._settle(end)
@@ -372,7 +372,7 @@ class Leader:
     def _failed(self, node: int, message: messages.Failed) -> None:
         if message.stop and not self._begun and not self._has_run():
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
-                self._act(actions.HangUp(node))
+                self._act(actions.CloseSession(node))
             return
         lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = lost or f"{self._host(node)}: {message.reason}"
@@ -388,9 +388,9 @@ class Leader:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
         if not self._draft.launch.takes_signals:
-            self._say(f"EP614 {message.name}: not passed on, since {self._draft.launcher} would end by it")
+            self._log(f"EP614 {message.name}: not passed on, since {self._draft.launcher} would end by it")
             return
-        self._say(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
+        self._log(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
         self._tell_all(message)
 
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
@@ -406,19 +406,19 @@ class Leader:
         self._talk.pong(node, message.number)
         self._stalls.heard(node, message.idle)
 
-    def _progress(self, event: events.Progress) -> None:
+    def _progress(self, event: events.OutputProgress) -> None:
         part = self._ranks if self.outcome is None else self._ending
         part.progress(event.written, event.read)
 
     # -- the result
 
-    def _settle_in(self, seconds: float | None, end: End) -> None:
+    def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:
         if seconds:
             self._after(seconds, lambda: self._settle(end))
         elif seconds is not None:
             self._settle(end)
 
-    def _settle(self, end: End) -> None:
+    def _settle(self, end: ProgramExit) -> None:
         """The outcome is the cause, or this end if nothing failed. The last lines of a failed rank are shown."""
         if self.outcome is not None:
             return
@@ -428,9 +428,9 @@ class Leader:
             return
         cause = self._ends.cause() or end
         if cause.tail:
-            self._say(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
+            self._log(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
             for line in cause.tail:
-                self._say(f"  | {line}")
+                self._log(f"  | {line}")
         self._decide(of_program(cause))
 
     def _on_signalled(self, event: events.Signalled) -> None:
@@ -445,33 +445,33 @@ class Leader:
             self._roll_call.close()
             self._machine.end(outcome)
 
-    def _on_called(self, event: events.Called) -> None:
+    def _on_called(self, event: events.LeaderCalled) -> None:
         if isinstance(event.message, messages.Hello):
             self._roll_call.called(event.message, self._begun, self._decide)
 
 
 _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
-    events.Began: Leader._on_began,
-    events.Woke: lambda leader, event: None,  # only time has passed
-    events.DoorOpened: Leader._on_door_opened,
+    events.Started: Leader._on_began,
+    events.TimerFired: lambda leader, event: None,  # only time has passed
+    events.EndpointReady: Leader._on_door_opened,
     events.NameState: Leader._on_name_state,
-    events.Unreached: Leader._on_unreached,
-    events.Disagreed: Leader._on_disagreed,
+    events.Unreachable: Leader._on_unreached,
+    events.Rejected: Leader._on_disagreed,
     events.Answered: Leader._on_answered,
     events.Alive: Leader._on_alive,
-    events.Lost: Leader._on_lost,
-    events.Heard: Leader._on_heard,
-    events.Called: Leader._on_called,
+    events.SessionLost: Leader._on_lost,
+    events.MessageReceived: Leader._on_heard,
+    events.LeaderCalled: Leader._on_called,
     events.Prepared: Leader._on_prepared,
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
-    events.Progress: Leader._progress,
+    events.OutputProgress: Leader._progress,
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # What counts only until the outcome is known.
-_UNDECIDED = (events.Began, events.DoorOpened, events.Called, events.Prepared)
-_ANSWERS = (messages.Shown, messages.Stopped)
+_UNDECIDED = (events.Started, events.EndpointReady, events.LeaderCalled, events.Prepared)
+_ANSWERS = (messages.StacksShown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
     messages.RankEnd: Leader._rank_end,
@@ -479,11 +479,11 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
-    messages.Hurry: lambda leader, node, message: leader._hurry(),
+    messages.ForceStop: lambda leader, node, message: leader._hurry(),
     messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(node, message.status),
     messages.Daemon: Leader._daemon,
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
-    messages.Leaving: lambda leader, node, message: leader._ending.left(node),
-    messages.Observed: lambda leader, node, message: leader._survey.observed(node, message),
+    messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
+    messages.ProbeResult: lambda leader, node, message: leader._survey.observed(node, message),
 }

@@ -14,7 +14,7 @@ from entrypoint.model import Outcome
 Then = Callable[[], None]
 
 
-class Machine:
+class Scheduler:
     """Collects actions while one event is handled, and keeps deadlines (seconds on its driver's clock)."""
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class Machine:
         """Have this done."""
         self._actions.append(action)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Have this said to people."""
-        self.act(actions.Say(text))
+        self.act(actions.Log(text))
 
     def at(self, when: float, then: Then, name: object = None) -> None:
         """Have `then` called at that time. A named deadline replaces the one of that name, and can be dropped."""
@@ -67,4 +67,4 @@ class Machine:
         """The last action; nothing is due any more."""
         self._over = True
         self._due.clear()
-        self.act(actions.End(outcome))
+        self.act(actions.EndNode(outcome))

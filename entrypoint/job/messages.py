@@ -1,18 +1,18 @@
 """What nodes say to each other. One class is one message; each field says what may arrive in it.
 
 leader -> worker   worker -> leader
-Hello              Facts; or Refuse, Busy    the roll call: who can be of this job
+Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this job
 Start                                        everyone answered
 Ping               Pong                      still there; the answer comes after all that it knew
 Stacks             Shown                     stacks of the ranks
 StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, its end
                    RankStart, RankEnd        a rank there; Ended: a program of its own
                    Met                       its launcher is one of an elastic job's
-                   Limit, Failed, Hurry      what else happened there
+                   Limit, Failed, ForceStop  what else happened there
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
-Look               Observed                  `check --all`: what a node sees of itself
-Stop, LetGo        Stopped                   the end of the ranks
-Release            Phases, Leaving           the job's result: leave with it, or boot again
+Probe              ProbeResult               `check --all`: what the probes of a node found
+Stop, ReleaseFailedRanks  Stopped            the end of the ranks
+Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _as(check: Check) -> Any:
 
 
 @dataclass(frozen=True)
-class Facts:
+class NodeInfo:
     """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program failed)."""
 
     slots: int = _as(_whole(1, _RANKS))
@@ -150,19 +150,19 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Busy:
+class Taken:
     """This call is not for this node, or not now; the leader calls again."""
 
     why: str = _as(_text())
 
 
 @dataclass(frozen=True)
-class Refuse:
-    """This node cannot be of the leader's job: what, what was seen, what to do."""
+class Reject:
+    """This node cannot take part in the leader's job, and why."""
 
-    what: str = _as(_text())
-    seen: str = _as(_text())
-    do: str = _as(_text())
+    summary: str = _as(_text())
+    detail: str = _as(_text())
+    hint: str = _as(_text())
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Pong:
 
 
 @dataclass(frozen=True)
-class Shown:
+class StacksShown:
     """The stacks were printed."""
 
 
@@ -246,7 +246,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Hurry:
+class ForceStop:
     """A second signal came here: force stop, nobody waits for the grace."""
 
 
@@ -256,7 +256,7 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ProbeResult:
     """What this node sees of itself: an Observation of check/observed.py, as names and plain values."""
 
     seen: Mapping[str, Any] = _as(_observation)
@@ -275,8 +275,8 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """The node has got the outcome: its last word. It stays until the leader has ended the session."""
+class Goodbye:
+    """The node has got the outcome, and sends nothing more. It stays until the leader has ended the session."""
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -338,12 +338,12 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Look:
-    """Look at yourself, and say what you see."""
+class Probe:
+    """Run your probes, and send their results."""
 
 
 @dataclass(frozen=True)
-class LetGo:
+class ReleaseFailedRanks:
     """Ranks that failed may leave mpirun."""
 
 
@@ -374,21 +374,21 @@ SUCCESS = "of a success before the start"
 # Every message that a worker may send, and every one that the leader may, with what must hold for it. Any node may
 # stop the job, or have its ranks get a user signal: it may be the only one that was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
-    **dict.fromkeys((Facts, Busy, Refuse), (CALL,)),
-    **dict.fromkeys((Pong, Shown, Stopped, Phases, Leaving, Failed, Hurry, Signal), ()),
+    **dict.fromkeys((NodeInfo, Taken, Reject), (CALL,)),
+    **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, RANKS, OWN_RANK)),
     Ended: (STARTED, OWN_PROGRAM),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, RANKS),
     Daemon: (RANKS,),
     Limit: (STARTED, RANKS),
-    Observed: (CHECK,),
+    ProbeResult: (CHECK,),
 }
 LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Hello: (CALL,),
-    **dict.fromkeys((Start, Ping, Stacks, Signal, Stop, LetGo), (CALLED,)),
+    **dict.fromkeys((Start, Ping, Stacks, Signal, Stop, ReleaseFailedRanks), (CALLED,)),
     StartDaemon: (CALLED, STARTED, RANKS),
-    Look: (CALLED, CHECK),
+    Probe: (CALLED, CHECK),
     Release: (CALLED, SUCCESS),
 }
 FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
-from entrypoint.job.analysis import End, Heard, ended, placement, without_rank
-from entrypoint.job.machine import Machine
-from entrypoint.job.talk import Talk
+from entrypoint.job.analysis import ProgramExit, RankReports, ended, placement, without_rank
+from entrypoint.job.machine import Scheduler
+from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Topology
 from entrypoint.spec import JobSpec
 
@@ -22,28 +22,28 @@ _CANNOT_START = (126, 127)  # the image lacks the daemon, as mpirun then says it
 _SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than they take between two looks
 
 
-class RankWatch:
+class LaunchMonitor:
     """The ranks of all nodes under one mpirun, as far as nodes reported them. A part of the leader."""
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Scheduler,
         spec: JobSpec,
         topology: Topology,
-        failures: list[End],
-        talk: Talk,
+        failures: list[ProgramExit],
+        talk: Outbox,
         decide: Callable[[Outcome], None],
-        settle: Callable[[End], None],
+        settle: Callable[[ProgramExit], None],
         agents_stay: bool,
     ) -> None:
         self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
         self._own = topology.this.host
         self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
-        self.heard = Heard(0)
+        self.heard = RankReports(0)
         self._agents_stay = agents_stay
         self._lost = ""  # a daemon that failed, in words
         self._asked: set[int] = set()  # nodes whose agent waits for an answer
-        self._end: End | None = None  # mpirun's own
+        self._end: ProgramExit | None = None  # mpirun's own
         self._passed = -1  # bytes that mpirun had passed on when it was measured last
         self._ending = False  # whether every rank has ended well, and mpirun is to follow
         self._placed = False  # whether it was said where the ranks run
@@ -64,7 +64,7 @@ class RankWatch:
         return ""
 
     def _show_placement(self) -> None:
-        self._machine.say(words := placement(self.heard.placed))
+        self._machine.log(words := placement(self.heard.placed))
         empty = without_rank(self._nodes, self.heard.placed)
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
         if empty and not chosen:
@@ -82,9 +82,9 @@ class RankWatch:
         do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
         do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(RetryError(f"EP605 mpirun has started {number} within {limit:.0f}s", do=do).outcome)
+        self._decide(RetryError(f"EP605 mpirun has started {number} within {limit:.0f}s", hint=do).outcome)
 
-    def launcher_ended(self, end: End) -> None:
+    def launcher_ended(self, end: ProgramExit) -> None:
         """mpirun has ended; what that means depends on its ranks."""
         self._end = end
         self._act(actions.ShowLine())
@@ -113,7 +113,7 @@ class RankWatch:
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
-            self._decide(ConfigError(f"EP606 {what} and has started {heard.words()}", do=do).outcome)
+            self._decide(ConfigError(f"EP606 {what} and has started {heard.words()}", hint=do).outcome)
         elif heard.ended.keys() < heard.placed.keys():
             self._decide(RetryError(f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
         else:
@@ -123,7 +123,7 @@ class RankWatch:
         """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we end it."""
         if not self._ending:
             self._ending = True
-            self._act(actions.Measure())
+            self._act(actions.CheckOutputProgress())
 
     def progress(self, written: int, read: bool) -> None:
         """What mpirun had written when it was looked at."""
@@ -134,7 +134,9 @@ class RankWatch:
         # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
-        self._machine.after(limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.Measure())))
+        self._machine.after(
+            limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.CheckOutputProgress()))
+        )
 
     def _stays(self) -> None:
         """mpirun hangs. It is a success only if each node has reported its own ranks and no others."""
@@ -142,8 +144,8 @@ class RankWatch:
             what, do = "EP620 mpirun did not end, though every rank is reported to have ended with 0", "retry"
             self._decide(RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome)
             return
-        self._machine.say("EP613 mpirun did not end, though every rank did: it is ended")
-        self._settle(End(0, "every rank", "every rank exited with 0"))
+        self._machine.log("EP613 mpirun did not end, though every rank did: it is ended")
+        self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
 
     def start_daemon(self, node: int, command: str) -> None:
         """mpirun wants a daemon on that node; without a command it is refused."""

@@ -29,7 +29,7 @@ _MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank that start
 
 
 @dataclass
-class Peer:
+class PeerTimes:
     """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
 
     part: messages.Phases | None = None  # what it told of itself
@@ -40,7 +40,7 @@ class Peer:
     why: str = ""  # why it is not there, as far as known
 
 
-class Record:
+class TimelineRecorder:
     """Takes every event and action of a node's machine, with the time of each (monotonic seconds)."""
 
     def __init__(self, topology: Topology, before: Iterable[Phase], now: float) -> None:
@@ -57,7 +57,7 @@ class Record:
         self._spans: list[Phase] = []  # of peers and ranks
         self._open: dict[str, tuple[str, float]] = {}  # rank or peer -> its phase, since when
         self._marks = dict.fromkeys(("answered", "started", "released"), 0.0)
-        self.peers: dict[int, Peer] = {}
+        self.peers: dict[int, PeerTimes] = {}
 
     def enter(self, name: str, now: float) -> None:
         """The node's own next phase begins."""
@@ -116,12 +116,12 @@ class Record:
         if take := _ACTIONS.get(type(action)):
             take(self, action, now)
 
-    def _on_began(self, event: events.Began, now: float) -> None:
+    def _on_began(self, event: events.Started, now: float) -> None:
         self._attempts += 1
         if self._attempts > 1:
             self._reset(EARLIER, self._begun)
 
-    def _on_unreached(self, event: events.Unreached, now: float) -> None:
+    def _on_unreached(self, event: events.Unreachable, now: float) -> None:
         self._named(event.node, event.named)
         self._peer(event.node).why = event.why
 
@@ -137,14 +137,14 @@ class Record:
         if name == DNS and when >= since:
             self._turn(host, ROLL_CALL, when)
 
-    def _on_lost(self, event: events.Lost, now: float) -> None:
+    def _on_lost(self, event: events.SessionLost, now: float) -> None:
         if event.node == 0:
             if self._name == OTHERS:
                 self.enter(ROLL_CALL, now)  # it calls again
         elif not self._peer(event.node).part:
             self._peer(event.node).why = event.why or "its session ended"
 
-    def _on_heard(self, event: events.Heard, now: float) -> None:
+    def _on_heard(self, event: events.MessageReceived, now: float) -> None:
         match event.message:
             case messages.Phases() if event.node != self._me:
                 self._peer(event.node).part, self._peer(event.node).told = event.message, now
@@ -163,8 +163,8 @@ class Record:
         if self._name != RELEASE:
             self.enter(name, now)
 
-    def _peer(self, node: int) -> Peer:
-        return self.peers.setdefault(node, Peer())
+    def _peer(self, node: int) -> PeerTimes:
+        return self.peers.setdefault(node, PeerTimes())
 
     def _on_call(self, action: actions.Call, now: float) -> None:
         self._turn(self._hosts[action.node], DNS, now)
@@ -180,27 +180,27 @@ class Record:
                 self._end(RELEASE, now)
 
     def _on_answer(self, action: actions.Answer, now: float) -> None:
-        if isinstance(action.message, messages.Facts):
+        if isinstance(action.message, messages.NodeInfo):
             self._marks["answered"] = now
             self.enter(OTHERS, now)
 
 
-_Take = Callable[[Record, Any, float], None]
+_Take = Callable[[TimelineRecorder, Any, float], None]
 _EVENTS: Mapping[type, _Take] = {
-    events.Began: Record._on_began,
-    events.DoorOpened: lambda record, event, now: record.enter(ROLL_CALL, now),
+    events.Started: TimelineRecorder._on_began,
+    events.EndpointReady: lambda record, event, now: record.enter(ROLL_CALL, now),
     events.Prepared: lambda record, event, now: record.enter(LAUNCH, now),
-    events.Unreached: Record._on_unreached,
-    events.Answered: Record._on_answered,
-    events.Lost: Record._on_lost,
-    events.Heard: Record._on_heard,
+    events.Unreachable: TimelineRecorder._on_unreached,
+    events.Answered: TimelineRecorder._on_answered,
+    events.SessionLost: TimelineRecorder._on_lost,
+    events.MessageReceived: TimelineRecorder._on_heard,
 }
 _ACTIONS: Mapping[type, _Take] = {
-    actions.OpenDoor: lambda record, action, now: record.enter(KEYS, now),
-    actions.Call: Record._on_call,
+    actions.OpenEndpoint: lambda record, action, now: record.enter(KEYS, now),
+    actions.Call: TimelineRecorder._on_call,
     actions.Prepare: lambda record, action, now: record.enter(FILES, now),
-    actions.Report: lambda record, action, now: record.enter(FILES, now),
-    actions.Send: Record._on_send,
-    actions.Answer: Record._on_answer,
-    actions.End: lambda record, action, now: record._end(RELEASE, now),
+    actions.AnswerRollCall: lambda record, action, now: record.enter(FILES, now),
+    actions.Send: TimelineRecorder._on_send,
+    actions.Answer: TimelineRecorder._on_answer,
+    actions.EndNode: lambda record, action, now: record._end(RELEASE, now),
 }

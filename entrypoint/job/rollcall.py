@@ -10,7 +10,7 @@ from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, named, short
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.machine import Machine
+from entrypoint.job.machine import Scheduler
 from entrypoint.model import Outcome, Plan, Topology
 from entrypoint.plan import NETCHECK
 from entrypoint.spec import JobSpec
@@ -64,14 +64,14 @@ class RollCall:
     """What is known of the peers before all have answered. `over`: nobody is called any more."""
 
     def __init__(
-        self, machine: Machine, spec: JobSpec, topology: Topology, least: int | None, look: Callable[[], None]
+        self, machine: Scheduler, spec: JobSpec, topology: Topology, least: int | None, look: Callable[[], None]
     ) -> None:
         """`least`: nodes that are enough for an elastic job; `look`: asks again whether all are there."""
         self._machine, self._topology, self._limit = machine, topology, spec.timeouts.peers
         self._least, self._join, self._look = least, spec.timeouts.join, look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
-        self._disagreed: dict[str, events.Disagreed] = {}
+        self._disagreed: dict[str, events.Rejected] = {}
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = math.inf  # when the first was called
         self._stopping = False  # whether the others are only awaited to be told that the job is stopped
@@ -105,13 +105,13 @@ class RollCall:
         self._missing[host] = why
         if not why:
             self._refused.pop(host, None)
-        self._machine.act(actions.Missing(host, why))
+        self._machine.act(actions.ShowWaiting(host, why))
 
     def _words(self, but: str = "") -> str:
         """All that are missing, and why."""
         return named({host: why for host, why in self._missing.items() if why and host != but})
 
-    def unreached(self, host: str, event: events.Unreached, now: float) -> None:
+    def unreached(self, host: str, event: events.Unreachable, now: float) -> None:
         """A login failed. Raises RefusedError once it is sure that the peer belongs to another job."""
         self.miss(host, event.why)
         since = self._refused.setdefault(host, now)
@@ -123,7 +123,7 @@ class RollCall:
             do = "give all nodes the same secret and job name, and each its own index and address"
             raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
 
-    def disagreed(self, host: str, event: events.Disagreed) -> None:
+    def disagreed(self, host: str, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
         self._disagreed[host] = event
         self.miss(host, "")
@@ -153,7 +153,7 @@ class RollCall:
             self._machine.after(self._join, self._look)
         if self._machine.now < self._goes_at:
             return False
-        self._machine.say(f"EP507 the job starts without {self._words()}; each may join later")
+        self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
 
     def _disagree(self) -> None:
@@ -162,8 +162,8 @@ class RollCall:
             return
         wrong = list(self._disagreed.values())
         also = f"; also missing: {missing}" if (missing := self._words()) else ""
-        seen = "; ".join(each.seen for each in wrong) + also
-        raise ConfigError("; ".join(each.what for each in wrong), seen, wrong[0].do)
+        seen = "; ".join(each.detail for each in wrong) + also
+        raise ConfigError("; ".join(each.summary for each in wrong), seen, wrong[0].hint)
 
     def _out_of_time(self) -> None:
         if not self.own_name:
@@ -182,13 +182,13 @@ class RollCall:
     def called(self, hello: messages.Hello, begun: bool, decide: Callable[[Outcome], None]) -> None:
         """Another node of this job also leads: its list of hosts has another order."""
         if begun:
-            self._machine.act(actions.Answer(messages.Busy(messages.TAKEN)))
+            self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
             return
         if self._misdirected.takes(hello, self._machine.now):
-            self._machine.act(actions.Answer(messages.Busy(self._misdirected.words)))
+            self._machine.act(actions.Answer(messages.Taken(self._misdirected.words)))
             return
         wrong = two_leaders(self._topology, hello.hosts)
-        self._machine.act(actions.Answer(messages.Refuse(*wrong)))
+        self._machine.act(actions.Answer(messages.Reject(*wrong)))
         # Later, so that the answer arrives before our sshd ends.
         self._machine.after(KILL_MARGIN, lambda: decide(ConfigError(*wrong).outcome))
 

@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 from entrypoint.errors import RetryError
 from entrypoint.job import messages
-from entrypoint.job.machine import Machine
-from entrypoint.job.talk import Talk
+from entrypoint.job.machine import Scheduler
+from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome
 from entrypoint.spec import JobSpec
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 
 
-class StallWatch:
+class StallDetector:
     """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
 
-    def __init__(self, machine: Machine, spec: JobSpec, me: int, talk: Talk, decide: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, machine: Scheduler, spec: JobSpec, me: int, talk: Outbox, decide: Callable[[Outcome], None]
+    ) -> None:
         self._machine, self._me, self._talk, self._decide = machine, me, talk, decide
         self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
@@ -45,10 +47,10 @@ class StallWatch:
         elif idle >= self._limit and not self._warned:
             self._warned = True
             reason = f"no rank has printed anything for {idle / 60:.3g} minutes"
-            self._machine.say(f"EP610 {reason}; this is what they do:")
-            self._talk.forget(answer=messages.Shown)
+            self._machine.log(f"EP610 {reason}; this is what they do:")
+            self._talk.forget(answer=messages.StacksShown)
             self._talk.tell_all(messages.Stacks())
-            self._talk.expect(messages.Shown, _SHOWN, lambda: self._shown(reason))
+            self._talk.expect(messages.StacksShown, _SHOWN, lambda: self._shown(reason))
 
     def lose(self, node: int) -> None:
         """What it reported last counts no longer."""

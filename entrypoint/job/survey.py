@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Machine
+from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peers
-from entrypoint.job.talk import Talk
+from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Plan
 
 if TYPE_CHECKING:  # a job that runs needs none of it
@@ -22,11 +22,11 @@ MARGIN = 10.0  # seconds after a node's own limit until we do without its answer
 _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 
 
-class Survey:
+class Inquiry:
     """One check of all nodes; a plan without a check needs none. `decide` is told how it ends."""
 
     def __init__(
-        self, machine: Machine, draft: Plan, peers: Peers, talk: Talk, decide: Callable[[Outcome], None]
+        self, machine: Scheduler, draft: Plan, peers: Peers, talk: Outbox, decide: Callable[[Outcome], None]
     ) -> None:
         self._machine, self._draft, self._peers = machine, draft, peers
         self._talk, self._decide = talk, decide
@@ -42,18 +42,18 @@ class Survey:
         self._failed = self._failed or failed
         if not self._asked:
             self._asked = True
-            self._talk.tell_all(messages.Look())
+            self._talk.tell_all(messages.Probe())
             # Later in this step: the loss of a node that ends the wait is itself a failure to be shown.
             then = partial(self._machine.after, 0, self._show)
-            self._talk.expect(messages.Observed, check.limit + MARGIN, then)
+            self._talk.expect(messages.ProbeResult, check.limit + MARGIN, then)
         return True
 
-    def observed(self, node: int, message: messages.Observed) -> None:
+    def observed(self, node: int, message: messages.ProbeResult) -> None:
         """A node has looked at itself."""
         from entrypoint.check.observed import Observation, read
 
         self._seen[node] = read(Observation, message.seen)
-        self._talk.note(node, messages.Observed)
+        self._talk.note(node, messages.ProbeResult)
 
     def _show(self) -> None:
         from entrypoint.check.report import report

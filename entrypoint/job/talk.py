@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Machine, Then
+from entrypoint.job.machine import Scheduler, Then
 from entrypoint.job.peers import Peers
 
 
-class Talk:
+class Outbox:
     """With this node and all its peers. An answer also counts if it comes before the question."""
 
-    def __init__(self, machine: Machine, me: int, peers: Peers) -> None:
+    def __init__(self, machine: Scheduler, me: int, peers: Peers) -> None:
         self._machine, self._me, self._peers = machine, me, peers
         self._open: dict[object, tuple[set[int], Then]] = {}  # answer -> nodes that still owe it, what comes then
         self._said: set[tuple[int, object]] = set()

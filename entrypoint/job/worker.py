@@ -11,7 +11,7 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, ended, follow
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.machine import Machine
+from entrypoint.job.machine import Scheduler
 from entrypoint.job.rollcall import Misdirected, has_run, rejoin
 from entrypoint.model import Outcome, Plan
 from entrypoint.spec import JobSpec
@@ -41,7 +41,7 @@ class Worker:
         self._released = False
         self._stays = False  # whether the leader may not have read our last word yet
         self._due = 0.0  # when we planned to look whether the leader is silent
-        self._machine = Machine()
+        self._machine = Scheduler()
         self._act, self._after = self._machine.act, self._machine.after
 
     # -- the machine
@@ -79,10 +79,10 @@ class Worker:
 
     # -- roll call
 
-    def _on_began(self, event: events.Began) -> None:
-        self._act(actions.OpenDoor())
+    def _on_began(self, event: events.Started) -> None:
+        self._act(actions.OpenEndpoint())
 
-    def _on_door_opened(self, event: events.DoorOpened) -> None:
+    def _on_door_opened(self, event: events.EndpointReady) -> None:
         self._heard = self._opened = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.host, "it has not called yet")
@@ -100,13 +100,13 @@ class Worker:
 
     def _miss(self, what: str, why: str) -> None:
         self._missing[what] = why
-        self._act(actions.Missing(what, why, peers=False))
+        self._act(actions.ShowWaiting(what, why, peers=False))
 
     def _on_name_state(self, event: events.NameState) -> None:
         if not self._started:
             self._miss(f"the name {event.host}", event.state)
 
-    def _on_unreached(self, event: events.Unreached) -> None:
+    def _on_unreached(self, event: events.Unreachable) -> None:
         """A login to this node failed; it may be the leader with another key."""
         if not self._started:
             self._miss(self._topology.leader.host, event.why)
@@ -126,7 +126,7 @@ class Worker:
 
     # -- what the leader says
 
-    def _on_heard(self, event: events.Heard) -> None:
+    def _on_heard(self, event: events.MessageReceived) -> None:
         if event.node == self._me:
             self._here(event.message)
             return
@@ -134,7 +134,7 @@ class Worker:
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
         if why := self._wrong(event.message):
-            self._on_lost(events.Lost(_LEADER, f"it says what no leader does: {why}"))
+            self._on_lost(events.SessionLost(_LEADER, f"it says what no leader does: {why}"))
             return
         _FROM_LEADER[type(event.message)](self, event.message)
 
@@ -156,14 +156,14 @@ class Worker:
         wrong = self._disagreement(hello)
         if self._misdirected.takes(hello, self._machine.now):
             self._leader_name = hello.leader  # when it calls this node, it may replace that session
-            self._tell_leader(messages.Busy(self._misdirected.words))
+            self._tell_leader(messages.Taken(self._misdirected.words))
             return
         if wrong:
-            self._say_last(messages.Refuse(*wrong))
+            self._say_last(messages.Reject(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
-        self._act(actions.Report(hello.env, hello.address, self._stop))
+        self._act(actions.AnswerRollCall(hello.env, hello.address, self._stop))
         if self._stop:
             self._machine.drop("roll call")
             self._give_up(self._stop, stop=True)
@@ -188,7 +188,7 @@ class Worker:
         self._act(actions.StopCalling())
         self.attempt = message.attempt
         role = "starting" if self._draft.launch.programs else "this node's ranks are started from there"
-        self._machine.say(f"{self._topology.leader.host} has everyone; {role}")
+        self._machine.log(f"{self._topology.leader.host} has everyone; {role}")
         self._do(message)
         self._due = self._machine.now
         self._look_for_silence()
@@ -204,8 +204,8 @@ class Worker:
 
     def _release(self, message: messages.Release) -> None:
         self._released = True
-        self._act(actions.TellPhases())  # before the last word: the leader does not wait for more
-        self._say_last(messages.Leaving())
+        self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
+        self._say_last(messages.Goodbye())
         self._decide(Outcome(**vars(message)))
 
     def _look_for_silence(self) -> None:
@@ -216,14 +216,14 @@ class Worker:
         if silent > patience and self.outcome is None:
             reason = f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
             outcome = RetryError(reason).outcome
-            self._act(actions.Lost(_LEADER, reason))
+            self._act(actions.NodeLost(_LEADER, reason))
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
         self._due = now + min(heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - now))
         self._machine.at(self._due, self._look_for_silence)
 
-    def _on_lost(self, event: events.Lost) -> None:
+    def _on_lost(self, event: events.SessionLost) -> None:
         self._connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
@@ -245,7 +245,7 @@ class Worker:
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
             self._force = True
-            self._tell_leader(messages.Hurry())
+            self._tell_leader(messages.ForceStop())
             if self._stopping:
                 self._do(messages.Stop(0))
         status = 128 + event.signum
@@ -304,13 +304,13 @@ class Worker:
 
 
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
-    events.Began: Worker._on_began,
-    events.Woke: lambda worker, event: None,  # only time has passed
-    events.DoorOpened: Worker._on_door_opened,
+    events.Started: Worker._on_began,
+    events.TimerFired: lambda worker, event: None,  # only time has passed
+    events.EndpointReady: Worker._on_door_opened,
     events.NameState: Worker._on_name_state,
-    events.Unreached: Worker._on_unreached,
-    events.Lost: Worker._on_lost,
-    events.Heard: Worker._on_heard,
+    events.Unreachable: Worker._on_unreached,
+    events.SessionLost: Worker._on_lost,
+    events.MessageReceived: Worker._on_heard,
     events.Signalled: Worker._on_signalled,
     events.Faulted: lambda worker, event: worker._give_up(event.outcome),
 }
@@ -321,8 +321,8 @@ _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Ping: Worker._do,
     messages.Signal: Worker._do,
     messages.Stacks: Worker._do,
-    messages.LetGo: Worker._do,
-    messages.Look: Worker._do,
+    messages.ReleaseFailedRanks: Worker._do,
+    messages.Probe: Worker._do,
     messages.Stop: Worker._stop_here,
     messages.Release: Worker._release,
 }

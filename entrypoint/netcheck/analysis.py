@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.result import Limits, Result
+from entrypoint.netcheck.result import Limits, NetcheckResult
 from entrypoint.values import dataclass
 
 _TIMES = 3.0
@@ -29,7 +29,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class NetworkFinding:
     """A node, or two that are slow with each other alone, or all nodes."""
 
     nodes: tuple[int, ...]  # none where it is all of them
@@ -49,7 +49,7 @@ class _View:
     fails: bool
 
 
-def usual(result: Result) -> tuple[float, float]:
+def usual(result: NetcheckResult) -> tuple[float, float]:
     """Milliseconds of a round trip, and Gbit/s in one direction, that are usual in this job; 0 where none was seen."""
     latency, bandwidth = _cells(result)
     trips = [median_low(row) for row in _rows(latency)]
@@ -57,7 +57,7 @@ def usual(result: Result) -> tuple[float, float]:
     return (median_low(trips) if trips else 0.0), (median_high(rates) if rates else 0.0)
 
 
-def findings(result: Result, limits: Limits) -> tuple[Finding, ...]:
+def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ...]:
     """Nodes first, then pairs; what ends the job before what only is slow."""
     latency, bandwidth = _cells(result)
     broken = {cell: 1.0 for pair in result.pairs if pair.error for cell in ((pair.a, pair.b), (pair.b, pair.a))}
@@ -79,21 +79,21 @@ def findings(result: Result, limits: Limits) -> tuple[Finding, ...]:
             if cause not in [each[0] for each in known]:
                 known.append((cause, _words(cause, values, view.usual), view.fails))
     found = [
-        Finding((node,), ("invalid",), True, f"{result.name(node)} sent an invalid message: {why}")
+        NetworkFinding((node,), ("invalid",), True, f"{result.name(node)} sent an invalid message: {why}")
         for node, why in result.invalid
     ]
     found += [_finding(result, nodes, causes) for nodes, causes in said.items()]
     return tuple(sorted(found, key=lambda each: (not each.fails, len(each.nodes), each.nodes)))
 
 
-def summary(found: Iterable[Finding]) -> str:
+def summary(found: Iterable[NetworkFinding]) -> str:
     """The findings that end the job, in a line; "" where none does."""
     failed = [each.text for each in found if each.fails]
     more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
     return "; ".join(failed[:_SHOWN]) + more
 
 
-def _cells(result: Result) -> tuple[dict[Cell, float], dict[Cell, float]]:
+def _cells(result: NetcheckResult) -> tuple[dict[Cell, float], dict[Cell, float]]:
     """Round trips and bandwidths of all pairs that were measured: the value from a node to another."""
     latency, bandwidth = {}, {}
     for pair in result.pairs:
@@ -147,7 +147,7 @@ def _words(cause: str, values: list[float], usual: str) -> str:
     return f"{words} ({usual})" if usual else words
 
 
-def _finding(result: Result, nodes: tuple[int, ...], causes: list[tuple[str, str, bool]]) -> Finding:
+def _finding(result: NetcheckResult, nodes: tuple[int, ...], causes: list[tuple[str, str, bool]]) -> NetworkFinding:
     names, order = [result.name(node) for node in nodes], list(WORDS)
     causes = sorted(causes, key=lambda cause: order.index(cause[0]))
     fails, words = any(cause[2] for cause in causes), ", ".join(cause[1] for cause in causes)
@@ -167,10 +167,10 @@ def _finding(result: Result, nodes: tuple[int, ...], causes: list[tuple[str, str
         # Of a pair it is the first that sends and receives.
         words = words.replace("sends", f"to {result.nodes[nodes[1]][0]}")
         words = words.replace("receives", f"to {result.nodes[nodes[0]][0]}")
-    return Finding(nodes, tuple(cause[0] for cause in causes), fails, f"{what}: {words}")
+    return NetworkFinding(nodes, tuple(cause[0] for cause in causes), fails, f"{what}: {words}")
 
 
-def _why(result: Result, node: int) -> str:
+def _why(result: NetcheckResult, node: int) -> str:
     errors = [pair.error for pair in result.pairs if node in (pair.a, pair.b) and pair.error]
     return f"{max(errors, key=errors.count)} (with {len(errors)} of its peers)"
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from entrypoint.netcheck.analysis import Finding, short, usual
-from entrypoint.netcheck.result import Measured, Result
+from entrypoint.netcheck.analysis import NetworkFinding, short, usual
+from entrypoint.netcheck.result import Measured, NetcheckResult
 from entrypoint.netcheck.table import size
 from entrypoint.render import render
 
@@ -17,7 +17,7 @@ _STEPS = 5  # from usual (0) to ten times worse
 Cell = tuple[float, float, str]  # value, how many times worse than usual, error
 
 
-def page(result: Result, found: Sequence[Finding], job: str) -> str:
+def page(result: NetcheckResult, found: Sequence[NetworkFinding], job: str) -> str:
     """The page's text."""
     trip, rate = usual(result)
     bad = {node: each for each in found if len(each.nodes) == 1 for node in each.nodes}
@@ -85,8 +85,8 @@ def step(worse: float) -> int:
 
 
 def _map(
-    result: Result,
-    bad: Mapping[int, Finding],
+    result: NetcheckResult,
+    bad: Mapping[int, NetworkFinding],
     title: str,
     about: str,
     unit: str,

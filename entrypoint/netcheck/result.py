@@ -30,7 +30,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Result:
+class NetcheckResult:
     """One network check of a job."""
 
     nodes: tuple[tuple[str, str], ...]  # label and host, in rank order
@@ -66,7 +66,7 @@ def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     return size / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 else 0.0
 
 
-def as_json(result: Result, findings: tuple[Any, ...]) -> dict[str, Any]:
+def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]:
     """What `--json` prints; units are in the names."""
     return {
         "nodes": [{"rank": rank, "label": label, "host": host} for rank, (label, host) in enumerate(result.nodes)],

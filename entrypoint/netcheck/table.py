@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.analysis import Finding, short, usual
-from entrypoint.netcheck.result import Result
+from entrypoint.netcheck.analysis import NetworkFinding, short, usual
+from entrypoint.netcheck.result import NetcheckResult
 
 _HEAD = ("node", "round trip ms", "worst ms", "sends Gbit/s", "receives Gbit/s", "peers", "")
 _PAIRS = 8  # findings about pairs that are shown
 
 
-def text(result: Result, found: Sequence[Finding]) -> str:
+def text(result: NetcheckResult, found: Sequence[NetworkFinding]) -> str:
     """The table, the findings and the all-reduce sweep; figures are medians over a node's peers."""
     rows = sorted((_row(result, found, node) for node in range(len(result.nodes))), key=lambda row: row[0])
     lines = _aligned([_HEAD, *(row[1] for row in rows)])
@@ -33,7 +33,7 @@ def text(result: Result, found: Sequence[Finding]) -> str:
 
 
 def _row(
-    result: Result, found: Sequence[Finding], node: int
+    result: NetcheckResult, found: Sequence[NetworkFinding], node: int
 ) -> tuple[tuple[bool, bool, float, float, int], tuple[str, ...]]:
     """A node's line, after what it is sorted by."""
     pairs = [pair for pair in result.pairs if node in (pair.a, pair.b)]
@@ -64,7 +64,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _sweep(result: Result) -> list[str]:
+def _sweep(result: NetcheckResult) -> list[str]:
     if not result.reduced:
         return [f"all-reduce: not measured, {result.no_sweep}"]
     head = [f"all-reduce over {len(result.nodes)} nodes, {result.backend}, one process each"]

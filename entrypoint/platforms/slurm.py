@@ -86,7 +86,7 @@ def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) ->
     try:
         hosts = expand(env[name], name)
     except ConfigError as error:
-        unknown["hosts"] = (error.what.partition(" ")[2], error.seen, "set ENTRYPOINT_HOSTS")
+        unknown["hosts"] = (error.summary.partition(" ")[2], error.detail, "set ENTRYPOINT_HOSTS")
         return ()
     if not step and len(hosts) > 1:
         unknown["hosts"] = (

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from entrypoint.host.files import RunDir
-from entrypoint.host.pipes import Lines
+from entrypoint.host.pipes import PipeListener
 
 ALL = "agents"  # the pipe with the hosts' names
 
@@ -27,7 +27,7 @@ class Agents:
         self._served: set[str] = set()  # hosts whose command is passed on
         # Open from the start, so that an agent never waits for us to open one, and notices our end.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
-        self._asks = Lines(run_dir, ALL, self._asked)
+        self._asks = PipeListener(run_dir, ALL, self._asked)
 
     def _asked(self) -> None:
         for line in self._asks.take() or ():

@@ -13,7 +13,7 @@ _MODE = 0o640
 _LOOK = 1.0  # seconds between two looks at the name
 
 
-class Copy:
+class RotatingFile:
     """The file, whose predecessors are FILE.1, the latest, to FILE.<keep - 1>. Others may rotate it, too: what they
     have moved or removed is made anew, and what they have cut goes on.
 

@@ -60,7 +60,7 @@ def batches(lines: bytes) -> list[bytes]:
 # What a rank's supervisor writes: `take` gives it, each piece for one call, once something has come, `rest` at the end
 
 
-class Sender:
+class Framer:
     """Makes pieces of a program's output. `pieces` makes them of lines; the last of these may have no end."""
 
     def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
@@ -75,7 +75,7 @@ class Sender:
         return self.pieces(self.lines.rest())
 
 
-def marked(lines: Lines, stream: int) -> Sender:
+def marked(lines: Lines, stream: int) -> Framer:
     """Lines in pieces of our own, `<MARK>PID.STREAM:...`, each a line that a pipe takes at once."""
     head = MARK + f"{os.getpid()}.{stream}:".encode()
     room = PIECE - len(head) - 1
@@ -84,10 +84,10 @@ def marked(lines: Lines, stream: int) -> Sender:
         data = coded(lines)
         return [head + data[at : at + room] + b"\n" for at in range(0, len(data), room)]
 
-    return Sender(lines, pieces)
+    return Framer(lines, pieces)
 
 
-def for_mpirun(lines: Lines) -> Sender:
+def for_mpirun(lines: Lines) -> Framer:
     """Lines for an MPI, which cuts and tags them itself; the first one is marked."""
     begin = MARK
 
@@ -98,14 +98,14 @@ def for_mpirun(lines: Lines) -> Sender:
         piece, begin = begin + coded(lines), b""
         return [piece]
 
-    return Sender(lines, pieces)
+    return Framer(lines, pieces)
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # Where all of them come
 
 
-class Senders:
+class Demultiplexer:
     """Whole lines of each sender again; what no supervisor sent, as a launcher's own words, becomes `own` lines."""
 
     def __init__(self, own: Lines, tail: bytearray) -> None:
@@ -165,14 +165,14 @@ class Senders:
         return [each for each in (*left, own and self._end_of_another(None) + own) if each]
 
 
-class United:
+class FramedInput:
     """Takes the pieces of `marked`."""
 
     pieces = staticmethod(batches)
 
     def __init__(self, own: Lines, tail: bytearray) -> None:
         self.lines = own
-        self.senders = Senders(own, tail)
+        self.senders = Demultiplexer(own, tail)
         self._piece: list[bytes] = []  # one that has not ended yet
         self._size = 0  # of it
 
@@ -207,7 +207,7 @@ class United:
         return self.senders.own(before) + self.senders.join(sender, piece)
 
 
-class FromMpirun:
+class TaggedInput:
     """Takes what an MPI made of `for_mpirun`'s lines. `tag` finds its tags; ranks without a supervisor mark nothing."""
 
     pieces = staticmethod(batches)
@@ -215,7 +215,7 @@ class FromMpirun:
 
     def __init__(self, own: Lines, tag: Pattern[bytes]) -> None:
         self.lines = own
-        self.senders, self._tag = Senders(own, bytearray()), tag
+        self.senders, self._tag = Demultiplexer(own, bytearray()), tag
         self._sender = b""  # whose the last piece was
         self._rest = b""  # that may be the beginning of a tag
 

@@ -14,14 +14,14 @@ from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)
-class Seen:
+class Parent:
     """The process that people see, once its child has ended: `code` is that one's, -n for signal n."""
 
     code: int
 
 
 @dataclass(frozen=True)
-class Work:
+class Child:
     """The child. `signals` is a pipe: a byte for each signal that the other was sent; it ends once that one is gone.
 
     `folder` is a private one for the work. The other removes it, or `close` does, where the other is gone.
@@ -36,8 +36,8 @@ class Work:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def split(prefix: str) -> Seen | Work:
-    """Become two processes: `Work` in the child at once, `Seen` in the other after the child's end.
+def split(prefix: str) -> Parent | Child:
+    """Become two processes: `Child` in the child at once, `Parent` in the other after the child's end.
 
     The folder's name begins with `prefix`. This process must have one thread. Raises CantCreateError.
     """
@@ -56,12 +56,12 @@ def split(prefix: str) -> Seen | Work:
         os.setsid()  # what a terminal, or anybody, sends to the group reaches us through the other alone
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*watched, signal.SIGCHLD))
         adopt_orphans()
-        return Work(told, folder)
+        return Child(told, folder)
     os.close(told)
     code = _pass_on(watched, child, tell)
     sweep()
     shutil.rmtree(folder, ignore_errors=True)
-    return Seen(code)
+    return Parent(code)
 
 
 def _pass_on(watched: list[signal.Signals], child: int, tell: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.host import children, network, process
 from entrypoint.host.signals import Signals
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.job.analysis import ended
 from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import environment, settle
@@ -31,14 +31,14 @@ trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
 _OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # what every shell changes
 
 
-def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say) -> tuple[Outcome | None, Facts, Plan]:
+def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log) -> tuple[Outcome | None, Facts, Plan]:
     """The outcome of the first start hook that fails; facts and plan, with what the hooks have changed."""
     env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
-        failed = run(env, draft.workdir, grace, signals, say)
+        failed = run(env, draft.workdir, grace, signals, log)
         if script and not (failed or signals.stopped):
-            failed, changed = source(script, env, grace, signals, say)
+            failed, changed = source(script, env, grace, signals, log)
     own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
     now = replace(facts, env=own, interfaces=network.interfaces())  # a hook may have brought one up
     if failed or now == facts:
@@ -46,7 +46,7 @@ def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, say: Say
     return None, now, settle(spec, now, draft.topology)
 
 
-def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say) -> Outcome | None:
+def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log) -> Outcome | None:
     """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
 
     A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
@@ -59,11 +59,11 @@ def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: S
         return None
     except OSError as error:
         return Outcome(126, f"EP442 cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
-    return asyncio.run(_run(entries, env, cwd, grace, signals, say)) if entries else None
+    return asyncio.run(_run(entries, env, cwd, grace, signals, log)) if entries else None
 
 
 def source(
-    script: str, env: Mapping[str, str], grace: float, signals: Signals, say: Say
+    script: str, env: Mapping[str, str], grace: float, signals: Signals, log: Log
 ) -> tuple[Outcome | None, dict[str, str | None]]:
     """Run a platform's shell script in the folder above its own, as `run` runs a hook.
 
@@ -71,7 +71,7 @@ def source(
     unset.
     """
     name = os.path.basename(script)
-    say(f"start hook {name}")
+    log(f"start hook {name}")
     with open(os.memfd_create("environment"), "rb") as file:
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
@@ -79,7 +79,7 @@ def source(
         file.seek(0)
         changed = _changed(file.read())
     if changed and not failed:
-        say(f"start hook {name} has changed {', '.join(changed)}")
+        log(f"start hook {name} has changed {', '.join(changed)}")
     return failed, changed
 
 
@@ -93,16 +93,16 @@ def _changed(written: bytes) -> dict[str, str | None]:
 
 
 async def _run(
-    entries: list[Path], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, say: Say
+    entries: list[Path], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
 ) -> Outcome | None:
     for hook in entries:
         if signals.stopped:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
             do = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
-            say(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
+            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
             continue
-        say(f"start hook {hook.name}")
+        log(f"start hook {hook.name}")
         if failed := await _alone(hook.name, [str(hook)], env, cwd, grace, signals):
             return failed
     return None

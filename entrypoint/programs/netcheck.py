@@ -19,12 +19,12 @@ from entrypoint.host.proc import undo_launcher
 from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.page import page
-from entrypoint.netcheck.result import Limits, Result, as_json
+from entrypoint.netcheck.result import Limits, NetcheckResult, as_json
 from entrypoint.netcheck.table import text
 from entrypoint.plan.netcheck import ALL_REDUCE, SETTINGS, TOKEN, WHY
 from entrypoint.programs import netpair, netsweep
-from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Stranger, connect
-from entrypoint.programs.netmeeting import Meeting, say
+from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Unauthenticated, connect
+from entrypoint.programs.netmeeting import Coordinator, log
 from entrypoint.programs.netmessages import Arrival, Leave, MeasurePair, Reduce, SweepEnd, SweepPort, Unmeasured
 from entrypoint.text import escaped_lines
 
@@ -41,7 +41,7 @@ def main(run_dir: str) -> int:
         _take_part(settings, token, folder)
         return 0  # worker-0's end is the job's
     try:
-        meeting = Meeting(settings, token)
+        meeting = Coordinator(settings, token)
     except OSError as error:
         do = "end what listens there, or set netcheck.port (ENTRYPOINT_NETCHECK_PORT) on every node"
         return _end(
@@ -54,7 +54,7 @@ def main(run_dir: str) -> int:
     return _tell(settings, result, limits, folder)
 
 
-def _tell(settings: Mapping[str, Any], result: Result, limits: Limits, folder: Path) -> int:
+def _tell(settings: Mapping[str, Any], result: NetcheckResult, limits: Limits, folder: Path) -> int:
     """Print and write what was seen. Returns the exit status."""
     found = findings(result, limits)
     seen = json.dumps(as_json(result, found), indent=2) + "\n"
@@ -65,9 +65,9 @@ def _tell(settings: Mapping[str, Any], result: Result, limits: Limits, folder: P
         with explained(log_dir, "ENTRYPOINT_LOG_DIR"):
             put(log_dir / "netcheck.json", seen.encode(), 0o644)
             put(log_dir / "netcheck.html", page(result, found, settings["job"]).encode(), 0o644)
-        say(f"wrote {log_dir}/netcheck.html and netcheck.json")
+        log(f"wrote {log_dir}/netcheck.html and netcheck.json")
     except EntrypointError as error:
-        say(str(error))
+        log(str(error))
     if reason := summary(found):
         do = "start the job on other nodes, or see netcheck.html"
         return _end(folder, RetryError("EP013 the network is not fit for this job", reason, do))
@@ -81,16 +81,16 @@ def _end(folder: Path, error: EntrypointError) -> int:
 
 def _take_part(settings: Mapping[str, Any], token: bytes, folder: Path) -> None:
     """Do what worker-0 asks, until it says that it is done or goes away."""
-    server, has_torch = netpair.Server(token), netsweep.has_torch()
+    server, has_torch = netpair.PairServer(token), netsweep.has_torch()
     until, again, why = Deadline(settings["meet"]), threading.Event(), ""
     while True:
         try:
             link = connect("localhost" if settings["rank"] == 0 else settings["leader"], settings["port"], token)
             break
-        except (OSError, Stranger) as error:
+        except (OSError, Unauthenticated) as error:
             why = words(error)
             if not until.left:
-                say(f"cannot reach worker-0's check, port {settings['port']} | {why} | see that the port is open")
+                log(f"cannot reach worker-0's check, port {settings['port']} | {why} | see that the port is open")
                 return
             again.wait(_AGAIN)
     hello = Arrival(settings["rank"], server.port, settings["address"], has_torch)
@@ -104,12 +104,12 @@ def _take_part(settings: Mapping[str, Any], token: bytes, folder: Path) -> None:
                 else:
                     _reduce(order, link, settings, folder, server)
     except (OSError, Invalid) as error:
-        say(f"worker-0's check ended: {words(error)}")
+        log(f"worker-0's check ended: {words(error)}")
     finally:
         server.close()
 
 
-def _measure(order: MeasurePair, settings: Mapping[str, Any], token: bytes, server: netpair.Server) -> Any:
+def _measure(order: MeasurePair, settings: Mapping[str, Any], token: bytes, server: netpair.PairServer) -> Any:
     """What this node and another one have measured, or why they have not."""
     strangers = tuple(server.strangers)
     try:
@@ -117,11 +117,13 @@ def _measure(order: MeasurePair, settings: Mapping[str, Any], token: bytes, serv
     except Invalid as error:
         peer = "".join(label for label, _ in settings["nodes"][order.node : order.node + 1])
         return Unmeasured(f"{peer} sent an invalid message: {error}", strangers)
-    except (OSError, Stranger) as error:
+    except (OSError, Unauthenticated) as error:
         return Unmeasured(words(error), strangers)
 
 
-def _reduce(order: Reduce, link: PeerLink, settings: Mapping[str, Any], folder: Path, server: netpair.Server) -> None:
+def _reduce(
+    order: Reduce, link: PeerLink, settings: Mapping[str, Any], folder: Path, server: netpair.PairServer
+) -> None:
     """This node's part of the all-reduce, and what it measured."""
     sweep = netsweep.Sweep(str(folder / ALL_REDUCE), settings["rank"], order.nodes, order.host, order.port)
     if not order.port:

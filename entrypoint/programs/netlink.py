@@ -31,11 +31,11 @@ _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
 _never = threading.Event()
 
 
-class Stranger(Exception):
+class Unauthenticated(Exception):
     """The other side does not have the job's token."""
 
 
-class TurnedAway(Stranger):
+class RejectedByPeer(Unauthenticated):
     """The other side ended the connection: this side could not prove itself, or too many wait to do so."""
 
 
@@ -140,7 +140,7 @@ def listen(port: int) -> socket.socket:
 def connect(host: str, port: int, token: bytes) -> PeerLink:
     """A link to a node that has proved itself.
 
-    Raises OSError where it cannot be reached in time, Stranger where it has another token.
+    Raises OSError where it cannot be reached in time, Unauthenticated where it has another token.
     """
     link = socket.create_connection((host, port), timeout=HANDSHAKE)
     try:
@@ -148,15 +148,15 @@ def connect(host: str, port: int, token: bytes) -> PeerLink:
         until = Deadline(HANDSHAKE)
         theirs = read(link, len(_MAGIC) + _CHALLENGE, until)
         if not theirs.startswith(_MAGIC):
-            raise Stranger("something else answers there")
+            raise Unauthenticated("something else answers there")
         theirs, mine = theirs[len(_MAGIC) :], os.urandom(_CHALLENGE)
         link.sendall(mine + _proof(token, b"client", theirs, mine))
         try:
             answer = read(link, _PROOF, until)
         except ConnectionError:
-            raise TurnedAway("it turned this node away: another secret?") from None
+            raise RejectedByPeer("it turned this node away: another secret?") from None
         if not hmac.compare_digest(answer, _proof(token, b"server", theirs, mine)):
-            raise Stranger("it does not have this job's token")
+            raise Unauthenticated("it does not have this job's token")
     except BaseException:
         link.close()
         raise
@@ -166,7 +166,7 @@ def connect(host: str, port: int, token: bytes) -> PeerLink:
 def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lambda: True) -> PeerLink:
     """The link to who connected here, once he has proved himself.
 
-    Raises Stranger where he cannot, or takes too long, or then may not stay.
+    Raises Unauthenticated where he cannot, or takes too long, or then may not stay.
     """
     until, mine = Deadline(HANDSHAKE), os.urandom(_CHALLENGE)
     try:
@@ -176,12 +176,12 @@ def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lamb
         answer = read(link, _CHALLENGE + _PROOF, until)
         theirs, proof = answer[:_CHALLENGE], answer[_CHALLENGE:]
         if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs)):
-            raise Stranger("no token")
+            raise Unauthenticated("no token")
         if not may_stay():
-            raise Stranger("too many others")
+            raise Unauthenticated("too many others")
         link.sendall(_proof(token, b"server", mine, theirs))
     except OSError as error:
-        raise Stranger(str(error)) from None
+        raise Unauthenticated(str(error)) from None
     return PeerLink(link, _proof(token, b"to client", mine, theirs), _proof(token, b"to server", mine, theirs))
 
 
@@ -248,7 +248,7 @@ class Listener:
     def _one(self, connection: socket.socket, address: str) -> None:
         try:
             link = admit(connection, self._token, lambda: self._leaves(connection))
-        except Stranger:
+        except Unauthenticated:
             self._leaves(connection)
             connection.close()
             self._stranger(address)

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
-from entrypoint.netcheck.result import Measured, Reduced, Result, bus_bandwidth
+from entrypoint.netcheck.result import Measured, NetcheckResult, Reduced, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
 from entrypoint.programs.netlink import HANDSHAKE, Deadline, Listener, PeerLink, listen
 from entrypoint.programs.netmessages import (
@@ -32,7 +32,7 @@ _TEXT = 300  # characters of an error
 _STRANGERS = 64  # that are named
 
 
-class Meeting:
+class Coordinator:
     """The nodes that came, each over a link of its own."""
 
     def __init__(self, settings: Mapping[str, Any], token: bytes) -> None:
@@ -77,7 +77,7 @@ class Meeting:
 
     # -- what they do
 
-    def run(self) -> Result:
+    def run(self) -> NetcheckResult:
         """All of it: every wait has an end."""
         self._await_all()
         nodes, until = len(self._names), Deadline(self._settings["limit"])
@@ -93,7 +93,7 @@ class Meeting:
         sweep = self._sweep()
         for node in self._links:
             self._ask(node, Leave())
-        return Result(
+        return NetcheckResult(
             nodes=tuple((label, host) for label, host in self._settings["nodes"]),
             pairs=tuple(pairs),
             left_out=left,
@@ -187,6 +187,6 @@ class Meeting:
                 each.close()
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """A line for people, on stderr."""
     print(f"netcheck: {escaped(text)}", file=sys.stderr, flush=True)

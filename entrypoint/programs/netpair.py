@@ -19,7 +19,7 @@ from entrypoint.programs.netlink import (
     Deadline,
     Listener,
     PeerLink,
-    TurnedAway,
+    RejectedByPeer,
     connect,
     listen,
     read,
@@ -43,7 +43,8 @@ def limit(seconds: float) -> float:
 def measure(host: str, port: int, token: bytes, seconds: float, strangers: Sequence[str] = ()) -> Figures:
     """The pair's figures; `strangers` go with them.
 
-    Raises OSError or Stranger, with words for people, where it fails, Invalid where the other node answers nonsense.
+    Raises OSError or Unauthenticated, with words for people, where it fails; Invalid where the other node
+    answers nonsense.
     """
     with _reach(host, port, token) as link:
         trips = sorted(_trips(link))
@@ -63,7 +64,7 @@ def _reach(host: str, port: int, token: bytes) -> PeerLink:
     while True:
         try:
             return connect(host, port, token)
-        except (TurnedAway, ConnectionError) as error:
+        except (RejectedByPeer, ConnectionError) as error:
             if isinstance(error, ConnectionRefusedError) or not until.left:
                 raise
             _never.wait(_AGAIN)
@@ -113,7 +114,7 @@ def _drain(link: socket.socket, seconds: float) -> float:
     return got * 8 / (last - begun) / 1e9 if last > begun else 0.0
 
 
-class Server:
+class PairServer:
     """Serves the others of this job; `strangers` are those that could not prove themselves."""
 
     def __init__(self, token: bytes) -> None:

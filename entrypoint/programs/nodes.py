@@ -17,7 +17,7 @@ from entrypoint.values import dataclass
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from entrypoint.host.speaker import Say
+    from entrypoint.host.speaker import Log
     from entrypoint.plan.faults import Fault, Faults
 
 _SAME = 0.2  # seconds within which two signals are one request: timeout(1) signals us, and then our group
@@ -26,20 +26,20 @@ _GONE = 10.0  # seconds for killed processes to be gone
 
 
 @dataclass(frozen=True)
-class Start:
+class NodeCommand:
     """How a node is started."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
 
-class Nodes:
+class LocalCluster:
     """Runs all nodes. `resolve` makes their names known, where that is to come late."""
 
     def __init__(
-        self, starts: Sequence[Start], faults: Faults, signals: int, resolve: Callable[[], object], say: Say
+        self, starts: Sequence[NodeCommand], faults: Faults, signals: int, resolve: Callable[[], object], log: Log
     ) -> None:
-        self._starts, self._faults, self._resolve, self._say = starts, faults, resolve, say
+        self._starts, self._faults, self._resolve, self._log = starts, faults, resolve, log
         self._signals = signals
         self._loop = asyncio.get_running_loop()
         self._merge = Merge()
@@ -77,10 +77,10 @@ class Nodes:
             self._why.setdefault(node, "still frozen, and killed")
         left = await children.end_all(_GONE)
         if left:
-            self._say(f"killed processes are still there after {_GONE:g}s | {'; '.join(left)}")
+            self._log(f"killed processes are still there after {_GONE:g}s | {'; '.join(left)}")
         await asyncio.gather(*self._tasks)
         if lost := await self._merge.finish():
-            self._say(f"warning: EP037 output of the nodes is lost, {lost} bytes | nobody reads it")
+            self._log(f"warning: EP037 output of the nodes is lost, {lost} bytes | nobody reads it")
         return self._result()
 
     # -- nodes
@@ -129,12 +129,12 @@ class Nodes:
             status = str(self._ended[node]) if node in self._ended else "not started"
             each.append(f"worker-{node} {status}" + (f" ({self._why[node]})" if node in self._why else ""))
         if self._ahead:
-            self._say(f"the job was over before {', '.join(fault.given for fault in self._ahead)}")
+            self._log(f"the job was over before {', '.join(fault.given for fault in self._ahead)}")
         result = self._ended.get(0, 128 + signal.SIGTERM)
         if len(each) > 1 and len({self._ended.get(node) for node in range(len(each))}) == 1:
-            self._say(f"all {len(each)} nodes ended with {result}")
+            self._log(f"all {len(each)} nodes ended with {result}")
         elif len(each) > 1:
-            self._say(f"the nodes ended differently: {', '.join(each)}; this ends with worker-0's, {result}")
+            self._log(f"the nodes ended differently: {', '.join(each)}; this ends with worker-0's, {result}")
         return result
 
     # -- signals to us
@@ -154,10 +154,10 @@ class Nodes:
             self._asked = self._loop.time()
             self._stops += 1
             if self._stops == 1:
-                self._say(f"{signum.name}: stopping, with SIGTERM to every node; once more skips the grace")
+                self._log(f"{signum.name}: stopping, with SIGTERM to every node; once more skips the grace")
                 self._kill(self._running, signal.SIGTERM)
             elif self._stops == 2:
-                self._say(f"{signum.name} again: not waiting for the grace to end")
+                self._log(f"{signum.name} again: not waiting for the grace to end")
                 self._kill(self._running, signal.SIGTERM)
                 self._loop.call_later(_FORCED, self._over.set)
                 self._frozen = dict.fromkeys(self._frozen)  # nobody waits for them any more
@@ -171,7 +171,7 @@ class Nodes:
     # -- faults
 
     def _tell(self, at: float, text: str) -> None:
-        self._say(f"{shown(at)} after the start: {text}")
+        self._log(f"{shown(at)} after the start: {text}")
 
     def _name(self) -> None:
         self._resolve()

@@ -14,9 +14,9 @@ from entrypoint.host import checks, children, proc, process
 from entrypoint.host.cgroups import Memory, Processes
 from entrypoint.host.files import RunDir, make_folders
 from entrypoint.host.progress import rest
-from entrypoint.host.speaker import Speaker
+from entrypoint.host.speaker import Logger
 from entrypoint.job import messages
-from entrypoint.job.analysis import End, Ends, ended
+from entrypoint.job.analysis import AwaitedEnds, ProgramExit, ended
 from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import mpirun
 from entrypoint.launchers._daemons import DAEMONS
@@ -26,7 +26,7 @@ from entrypoint.programs import stacks
 from entrypoint.programs.below import terminate_tree
 from entrypoint.programs.orphans import Reaper
 from entrypoint.programs.ranks import Ranks
-from entrypoint.programs.uniting import Uniting
+from entrypoint.programs.uniting import LineMerger
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.text import one_line
@@ -47,14 +47,14 @@ class Programs:
         facts: Facts,
         draft: Plan,
         run_dir: RunDir,
-        say: Speaker,
+        log: Logger,
         tell: Callable[[Any], None],
         background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[None]],
         note: Callable[[str, str, float], None],
     ) -> None:
         """`note` gets the event of each rank or program ("start", "output", "end"), its name, and the time."""
         self._spec, self._facts, self._draft, self._run_dir = spec, facts, draft, run_dir
-        self._say, self._tell, self._background, self._note = say, tell, background, note
+        self._log, self._tell, self._background, self._note = log, tell, background, note
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
@@ -63,13 +63,13 @@ class Programs:
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
-        self._failed_ranks: dict[int, End] = {}  # of programs' ranks, until the same rank starts again
+        self._failed_ranks: dict[int, ProgramExit] = {}  # of programs' ranks, until the same rank starts again
         self._stopping: asyncio.Task[None] | None = None
         self._launcher_ends: asyncio.Task[None] | None = None  # it ends the ranks here by itself
         self._unsaid: list[messages.RankEnd] = []  # what came of that, until the launcher's own end is known
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
-        self._uniting: Uniting | None = None  # what makes ranks' lines whole, where the plan has that
+        self._uniting: LineMerger | None = None  # what makes ranks' lines whole, where the plan has that
         self._copies_ended = False  # whether that was said
         process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
@@ -110,9 +110,9 @@ class Programs:
             case messages.Stop(grace):
                 if grace == 0:
                     self._force.set()
-            case messages.LetGo():
+            case messages.ReleaseFailedRanks():
                 self._ranks.let_go()
-            case messages.Look():
+            case messages.Probe():
                 self._background(self._look())
             case _:
                 raise TypeError(f"this is no order: {message!r}")
@@ -130,7 +130,7 @@ class Programs:
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
         self._run_dir.write("last-output", f"{time.monotonic():020.3f}\n\n\n", 0o600)
-        self._say.follow(self._run_dir.path / "last-output")
+        self._log.follow(self._run_dir.path / "last-output")
         return self._plan.launch
 
     def write(self, files: Iterable[File]) -> None:
@@ -144,7 +144,7 @@ class Programs:
             from entrypoint.host import rank_table
 
             limit = self._spec.timeouts.peers
-            cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._say)
+            cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._log)
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
@@ -157,7 +157,7 @@ class Programs:
             name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self._running[number] = program.label or name
         if launch.unite:
-            self._uniting = await Uniting.start(launch.unite)
+            self._uniting = await LineMerger.start(launch.unite)
         for number, _ in enumerate(launch.programs):
             if self._stopping is None:
                 await self._start(number)
@@ -186,7 +186,7 @@ class Programs:
     async def _look(self) -> None:
         from entrypoint.host.look import observe
 
-        self._tell(messages.Observed(await observe(self._spec, self._facts, self._draft)))
+        self._tell(messages.ProbeResult(await observe(self._spec, self._facts, self._draft)))
 
     async def _start_daemon(self, command: str) -> None:
         """Start mpirun's daemon, which goes into the background and becomes our child."""
@@ -251,7 +251,7 @@ class Programs:
             self._not_all(event, value)
         elif value:
             what, tail = f"rank {rank}", self._last_lines(f"{OF_PROGRAM}.{rank}", value)
-            self._failed_ranks[rank] = End(value, what, ended(what, value, self._why(value)), tail)
+            self._failed_ranks[rank] = ProgramExit(value, what, ended(what, value, self._why(value)), tail)
 
     def _not_all(self, event: str, value: int) -> None:
         """Not all that a rank prints is copied, for this error, or passed on: so many bytes are not."""
@@ -260,7 +260,7 @@ class Programs:
         elif not self._copies_ended:
             self._copies_ended = True
             where, do = self._draft.topology.log_dir, "make room there, or set log_dir"
-            self._say(
+            self._log(
                 f"warning: EP416 not all that ranks print is copied any more | {where}: {os.strerror(value)} | {do}"
             )
 
@@ -270,10 +270,10 @@ class Programs:
             self._tell(messages.Failed(status, why, program=False, stop=False))
             return
         tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
-        end = End(status, what, reason or ended(what, status, self._why(status)), tail)
+        end = ProgramExit(status, what, reason or ended(what, status, self._why(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
-            end = Ends(failures=[*self._failed_ranks.values(), end]).cause() or end
+            end = AwaitedEnds(failures=[*self._failed_ranks.values(), end]).cause() or end
         message = messages.Ended(**vars(end), last=not self._running)
         if message.last and not status and self._uniting is not None and not self._by_ranks:
             self._background(self._tell_once_all_is_passed_on(message))
@@ -319,7 +319,7 @@ class Programs:
         while self._stopping is None and self._ranks_started < slots and time.monotonic() < ends:
             await rest(_LOOK)
             if reason := processes.refused():
-                self._say(f"warning: EP609 {reason}")
+                self._log(f"warning: EP609 {reason}")
                 self._tell(messages.Limit(reason))
                 return
 
@@ -341,7 +341,7 @@ class Programs:
         file = self._run_dir.path / mpirun.LINE
         if not self._line_shown and file.is_file() and (line := mpirun.shown(file.read_bytes())):
             self._line_shown = True
-            self._say(f"started: {line}")
+            self._log(f"started: {line}")
 
     def written(self) -> int:
         """Bytes that the programs of this node have written so far."""
@@ -359,7 +359,7 @@ class Programs:
         """Say that nobody reads stdout: no reason to end the job, and the launcher does not see it."""
         asyncio.get_running_loop().remove_reader(1)
         why, then = "its reader has ended, as `| head` does", "the job goes on, and what it prints there is lost"
-        self._say(f"warning: EP627 nobody reads stdout any more | {why} | {then}")
+        self._log(f"warning: EP627 nobody reads stdout any more | {why} | {then}")
 
     # -- end
 
@@ -390,7 +390,7 @@ class Programs:
             force.cancel()
             if grace and not done:
                 words = f"EP615 not all programs stopped within the grace of {grace:g}s"
-                self._say(f"{words}; this is what they do, then they are killed")
+                self._log(f"{words}; this is what they do, then they are killed")
                 await self._show_stacks(_LAST_LOOK)
             self._ranks.kill()
         self._tell(messages.Stopped())
@@ -437,15 +437,15 @@ class Programs:
 
     async def _show_and_tell(self) -> None:
         await self._show_stacks()
-        self._tell(messages.Shown())
+        self._tell(messages.StacksShown())
 
     async def _show_stacks(self, limit: float = 10.0) -> None:
         alive = self._program_ranks.alive or self._ranks.alive
         names = {} if self._by_ranks or self._program_ranks.alive else self._running
         programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
-        await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._say)
+        await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._log)
 
-    async def _pass_last_on(self, uniting: Uniting) -> None:
+    async def _pass_last_on(self, uniting: LineMerger) -> None:
         """Wait for the last lines as long as somebody takes some; say what is lost."""
         if all(
             program.returncode is not None for program in self._started
@@ -456,7 +456,7 @@ class Programs:
 
     def _say_lost(self, size: int) -> None:
         why = "nobody reads our output, or the launcher does not end"
-        self._say(f"warning: EP628 output of the ranks is lost, {size} bytes at least | {why}")
+        self._log(f"warning: EP628 output of the ranks is lost, {size} bytes at least | {why}")
 
     async def close(self) -> None:
         """Nothing that the job has started on this node outlives it."""
@@ -466,7 +466,7 @@ class Programs:
         if left := await children.end_all(_GONE):
             do = "see what their kernel waits for"
             words = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"
-            self._say(f"{words} | {'; '.join(left)} | {do}")
+            self._log(f"{words} | {'; '.join(left)} | {do}")
         await self.gone()
         self._ranks.close()
         self._program_ranks.close()

@@ -11,22 +11,22 @@ from pathlib import Path
 
 from entrypoint.host import proc
 from entrypoint.host.process import which
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 
 _MOST = 16  # processes of one program that are shown
 
 
-async def show(programs: Mapping[str, int], path: str, limit: float, say: Say) -> None:
+async def show(programs: Mapping[str, int], path: str, limit: float, log: Log) -> None:
     """Say what each program (name -> pid of its supervisor) is doing, within `limit` seconds."""
     spy = which("py-spy", f"{path}:{os.path.dirname(sys.executable)}")
     below = [(name, pid) for name, supervisor in programs.items() for pid in proc.descendants(supervisor)[:_MOST]]
     looks = await asyncio.gather(*(_look(pid, spy, limit) for _, pid in below))
     for (name, _), (title, lines) in zip(below, looks, strict=True):
-        say(f"{name}, {title}")
+        log(f"{name}, {title}")
         for line in lines:
-            say(f"  | {line}")
+            log(f"  | {line}")
     if below and not spy:
-        say("EP617 Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
+        log("EP617 Python stacks are not shown, since there is no py-spy on PATH | pip install py-spy in the image")
 
 
 async def _look(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]]:

@@ -12,7 +12,7 @@ if False:  # only for type checkers: importing it is slow
     from typing import Protocol
 
     from entrypoint.host.lines import Lines
-    from entrypoint.programs.copies import Copy
+    from entrypoint.programs.copies import RotatingFile
 
     class Whole(Protocol):
         """What makes pieces to write, each in one call, of what has come (frames.py)."""
@@ -47,7 +47,7 @@ class Stream:
         target: int,
         label: bytes,
         tail: bytearray,
-        log: Copy | None,
+        log: RotatingFile | None,
         last_output: str | None,
         lines: Whole | None = None,
     ) -> None:

@@ -62,7 +62,7 @@ from entrypoint.programs.stream import NEVER, Stream, write_all
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
-    from entrypoint.programs.copies import Copy
+    from entrypoint.programs.copies import RotatingFile
     from entrypoint.programs.stream import Whole
 
 _BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
@@ -189,11 +189,11 @@ def _save(file: str, tail: bytearray) -> None:
     os.close(fd)
 
 
-def _copy(options: dict[str, str], reporter: Reporter) -> Copy:
-    from entrypoint.programs.copies import Copy
+def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
+    from entrypoint.programs.copies import RotatingFile
 
     most, keep = int(options.get("--log-max-size", "0")), int(options.get("--log-max-files", "1"))
-    return Copy(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
+    return RotatingFile(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
 
 
 def _is_shaped(options: dict[str, str], fd: int) -> bool:
@@ -213,7 +213,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
         return frames.marked(lines, fd)
     if through in ("mpirun", "prterun"):
         return frames.for_mpirun(lines)
-    return frames.United(lines, tail) if through == "ranks" else frames.Sender(lines, frames.batches)
+    return frames.FramedInput(lines, tail) if through == "ranks" else frames.Framer(lines, frames.batches)
 
 
 def _start(

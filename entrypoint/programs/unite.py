@@ -22,7 +22,7 @@ sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python d
 
 from entrypoint.host.lines import Lines, shape
 from entrypoint.host.proc import python_set_locale
-from entrypoint.programs.frames import FromMpirun, United
+from entrypoint.programs.frames import FramedInput, TaggedInput
 from entrypoint.programs.stream import NEVER, Stream
 
 _AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
@@ -86,7 +86,7 @@ class _Output(Stream):
     """One of the launcher's two output streams. It is read ahead, since a launcher that prints a warning of its own
     would wait for our reader, as mpirun does."""
 
-    def __init__(self, source: int, target: int, whole: United | FromMpirun, alone: bool) -> None:
+    def __init__(self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool) -> None:
         """`alone`: no message of the entrypoint's comes between two pieces, so they can be written at once."""
         super().__init__(source, target, b"", bytearray(), None, None, whole)
         self._whole = whole
@@ -138,10 +138,10 @@ def tag(through: str) -> Pattern[bytes] | None:
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "prterun" else b""))
 
 
-def _whole(options: dict[str, str], stream: str) -> United | FromMpirun:
+def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:
     own = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
-    return FromMpirun(own, tags) if tags else United(own, bytearray())
+    return TaggedInput(own, tags) if tags else FramedInput(own, bytearray())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from entrypoint.host import children, proc
 _GIVES_UP = 3.0  # seconds at most to take and count what is lost
 
 
-class Uniting:
+class LineMerger:
     """`streams` is where programs write, which is for them alone once all of them have started."""
 
     def __init__(self, process: asyncio.subprocess.Process, pipes: tuple[int, int], lost: int) -> None:
@@ -24,7 +24,7 @@ class Uniting:
         self.streams: dict[str, int] = dict(zip(("stdout", "stderr"), pipes, strict=True))
 
     @classmethod
-    async def start(cls, words: Sequence[str]) -> Uniting:
+    async def start(cls, words: Sequence[str]) -> LineMerger:
         """Start it; its own output is ours. Raises OsError where it cannot be started."""
         fds: list[int] = []
         try:

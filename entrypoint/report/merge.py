@@ -73,7 +73,7 @@ def parse(text: str, file: str) -> Timeline:
 def merge(given: Mapping[str, Any]) -> Timeline:
     """What is in the file of worker-0, or of another node that has only its own."""
     me, hosts, peers = int(given["me"]), [escaped(host, _NAME) for host in given["hosts"]], given["peers"]
-    own = _bar(me, hosts[me], _phases(given["phases"]), Shift())
+    own = _bar(me, hosts[me], _phases(given["phases"]), ClockShift())
     bars = []
     for rank, host in enumerate(hosts):
         peer = peers.get(str(rank), {})
@@ -87,7 +87,7 @@ def merge(given: Mapping[str, Any]) -> Timeline:
 
 def _of_peer(rank: int, host: str, peer: Mapping[str, Any], given: Mapping[str, Any]) -> Bar:
     part = peer.get("part")
-    shift = Shift.between(part, peer) if part else None
+    shift = ClockShift.between(part, peer) if part else None
     if part and shift:
         return _bar(rank, host, _phases(part["phases"]), shift)
     if given["alone"]:
@@ -122,7 +122,7 @@ def _time(given: float) -> float:
     return seconds
 
 
-def _bar(rank: int, host: str, phases: tuple[Phase, ...], shift: Shift) -> Bar:
+def _bar(rank: int, host: str, phases: tuple[Phase, ...], shift: ClockShift) -> Bar:
     placed = [Phase(each.name, shift(each.start), shift(each.end), each.about) for each in phases]
     own, spans = ([each for each in placed if bool(each.about) == other] for other in (False, True))
     opened = next((each.start for each in own if each.name == ROLL_CALL), None)
@@ -138,7 +138,7 @@ def _moved(bar: Bar, by: float) -> Bar:
 
 
 @dataclass(frozen=True)
-class Shift:
+class ClockShift:
     """What to add to a node's clock: `first` at the time `since`, `last` at `until`, and in proportion between."""
 
     first: float = 0.0
@@ -154,7 +154,7 @@ class Shift:
         return when + self.first + share * (self.last - self.first)
 
     @classmethod
-    def between(cls, theirs: Mapping[str, float], mine: Mapping[str, float]) -> Shift | None:
+    def between(cls, theirs: Mapping[str, float], mine: Mapping[str, float]) -> ClockShift | None:
         """From what both sides noted of the same messages; None where none went both ways.
 
         Over days two clocks may drift apart. Then the limits at the start and at the end contradict each other, and

@@ -19,7 +19,7 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.host.files import RunDir
-from entrypoint.host.pipes import Lines
+from entrypoint.host.pipes import PipeListener
 from entrypoint.job import messages
 from entrypoint.session import codec
 
@@ -63,7 +63,7 @@ class Endpoint:
         """
         # Only our copy is open for writing, so that its end is the end of every `attend`.
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
-        self._announced = Lines(run_dir, "attend.sessions", self._begin)
+        self._announced = PipeListener(run_dir, "attend.sessions", self._begin)
         self._pipes.callback(self._announced.close)
         names = {name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")}
         run_dir.write("attend", _ATTEND.format_map(names), 0o700)
@@ -82,7 +82,7 @@ class Endpoint:
             while data := await session.read():
                 for message in intake.feed(data, time.monotonic()):
                     if not taken and (why := self._take(session, message)):
-                        session.send(codec.pack(messages.Busy(why)))
+                        session.send(codec.pack(messages.Taken(why)))
                         return
                     taken = True
                     if self._session is session:

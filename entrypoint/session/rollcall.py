@@ -22,7 +22,7 @@ import paramiko
 from entrypoint.errors import ConfigError
 from entrypoint.host.keys import Keys
 from entrypoint.host.progress import rest
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.job import events, messages
 from entrypoint.job.messages import Invalid
 from entrypoint.model import Interface, Node, NodeReport, Outcome
@@ -44,7 +44,7 @@ _TURN = 1.0  # seconds until a login that has not ended lets the next one begin:
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
-class Unready(Exception):
+class AttemptFailed(Exception):
     """One attempt at one peer failed; another may not."""
 
     def __init__(self, reason: str, refused: bool = False, late: bool = False) -> None:
@@ -62,7 +62,7 @@ class _Attempt:
     address: str = ""
 
 
-class RollCall:
+class Caller:
     """Calls workers and keeps their sessions. What happens is reported as events."""
 
     def __init__(
@@ -72,14 +72,14 @@ class RollCall:
         keys: Keys,
         question: messages.Hello,
         tell: Callable[[Any], None],
-        say: Say,
+        log: Log,
         background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
         self._question = question  # but for the node and its address
-        self._tell, self._say, self._background = tell, say, background
+        self._tell, self._log, self._background = tell, log, background
         self._logins = asyncio.Semaphore(_LOGINS)
         self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
         self._calls: dict[int, asyncio.Task[None]] = {}
@@ -122,24 +122,28 @@ class RollCall:
                 found = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, found)
-            except (Unready, RuntimeError, OSError) as error:  # no more threads, no more files: later there may be
+            except (
+                AttemptFailed,
+                RuntimeError,
+                OSError,
+            ) as error:  # no more threads, no more files: later there may be
                 why = one_line(str(error) or type(error).__name__)
-                refused, named = isinstance(error, Unready) and error.refused, self._named.get(node.rank, 0.0)
-                self._tell(events.Unreached(node.rank, why, refused, named))
+                refused, named = isinstance(error, AttemptFailed) and error.refused, self._named.get(node.rank, 0.0)
+                self._tell(events.Unreachable(node.rank, why, refused, named))
                 await self._pause(node)
             except ConfigError as error:
-                self._tell(events.Disagreed(node.rank, error.what, error.seen, error.do))
+                self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
             else:
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
                 self._tell(events.Answered(node.rank, session.report, session.local, self._named[node.rank]))
-                session.listen(self._tell, self._say)
+                session.listen(self._tell, self._log)
                 return
 
     def _miss(self, node: Node, why: str) -> None:
         if why:
-            self._tell(events.Unreached(node.rank, why))
+            self._tell(events.Unreachable(node.rank, why))
 
     async def _pause(self, node: Node) -> None:
         """No event tells when a peer has started; it can only be asked again."""
@@ -156,10 +160,10 @@ class RollCall:
         try:
             await asyncio.wait({work}, timeout=limit)
             if not work.done():
-                raise Unready(f"{attempt.step} took longer than {limit:.0f}s", late=True)
+                raise AttemptFailed(f"{attempt.step} took longer than {limit:.0f}s", late=True)
             session = work.result()
         except BaseException as error:
-            if isinstance(error, Unready) and error.late:
+            if isinstance(error, AttemptFailed) and error.late:
                 self._patience[node.rank] = min(2 * attempt.patience, _PATIENCE)
             if not work.cancel() and not work.cancelled() and not work.exception():
                 work.result().close()  # nobody wants it any more
@@ -195,12 +199,12 @@ class RollCall:
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
         if not self._hosts.check(node.host, await client.exchange_keys(limit)):
-            raise Unready(f"another host key at {address}", refused=True)
+            raise AttemptFailed(f"another host key at {address}", refused=True)
         attempt.step = f"the login at {address}"
         try:
             await client.login(self._user, self._key, limit)
         except TimeoutError:
-            raise Unready(f"no ssh login at {address}: Authentication timeout.", late=True) from None
+            raise AttemptFailed(f"no ssh login at {address}: Authentication timeout.", late=True) from None
         attempt.step = f"the start of a session at {address}"
         # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from. ForceCommand says the
         # same, unless ssh.client gives a job its own way in.
@@ -219,8 +223,8 @@ class RollCall:
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
         answer, early = await _first_answer(client, channel, intake, address, limit)
         middle = (sent + time.time()) / 2
-        if isinstance(answer, messages.Refuse):
-            raise ConfigError(f"{node.host}: {answer.what}", answer.seen, answer.do)
+        if isinstance(answer, messages.Reject):
+            raise ConfigError(f"{node.host}: {answer.summary}", answer.detail, answer.hint)
         report = NodeReport(
             node.rank,
             answer.slots,
@@ -267,7 +271,7 @@ class _KnownHosts:
 
 async def _first_answer(
     client: Transport, channel: paramiko.Channel, intake: codec.Intake, address: str, limit: float
-) -> tuple[messages.Facts | messages.Refuse, list[Any]]:
+) -> tuple[messages.NodeInfo | messages.Reject, list[Any]]:
     """The answer to our question, and the messages after it."""
     while True:
         await client.until(lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit)
@@ -275,13 +279,13 @@ async def _first_answer(
         if not data:
             said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
             words = one_line(said.decode(errors="replace").strip(), WORDS)
-            raise Unready(f"no control endpoint at {address}{': ' + words if words else ''}")
+            raise AttemptFailed(f"no control endpoint at {address}{': ' + words if words else ''}")
         heard = intake.feed(data, time.monotonic())
         for number, message in enumerate(heard, start=1):
-            if isinstance(message, messages.Busy):
+            if isinstance(message, messages.Taken):
                 elsewhere = message.why != messages.TAKEN
-                raise Unready(f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere)
-            if isinstance(message, (messages.Facts, messages.Refuse)):
+                raise AttemptFailed(f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere)
+            if isinstance(message, (messages.NodeInfo, messages.Reject)):
                 return message, heard[number:]
 
 
@@ -306,7 +310,7 @@ async def _connect(found: list[Address], seconds: float) -> socket.socket:
             connection.close()
             raise
         connection.close()
-    raise Unready(reason, late=late)
+    raise AttemptFailed(reason, late=late)
 
 
 def round_trip(connection: socket.socket) -> float:
@@ -324,12 +328,12 @@ def round_trip(connection: socket.socket) -> float:
 
 def _explained(error: BaseException, address: str) -> BaseException:
     """What went wrong in an attempt, for people."""
-    if isinstance(error, (Unready, ConfigError)) or not isinstance(error, Exception):
+    if isinstance(error, (AttemptFailed, ConfigError)) or not isinstance(error, Exception):
         return error
     words = one_line(str(error) or type(error).__name__)
     # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd refused the key.
     if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
-        return Unready(f"our key is refused by {address}", refused=True)
+        return AttemptFailed(f"our key is refused by {address}", refused=True)
     what = {
         Invalid: f"{address} says what no node of this job does: {words}",
         paramiko.SSHException: f"no ssh login at {address}: {words}",
@@ -339,4 +343,4 @@ def _explained(error: BaseException, address: str) -> BaseException:
         Exception: f"no ssh login at {address}: {type(error).__name__}: {words}",
     }
     text = next(text for kind, text in what.items() if isinstance(error, kind))
-    return Unready(text, late=isinstance(error, TimeoutError))
+    return AttemptFailed(text, late=isinstance(error, TimeoutError))

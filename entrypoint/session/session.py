@@ -8,7 +8,7 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.host.speaker import Say
+from entrypoint.host.speaker import Log
 from entrypoint.job import events
 from entrypoint.job.messages import Invalid
 from entrypoint.model import Node, NodeReport
@@ -38,13 +38,13 @@ class Session:
         self._shown = False  # whether its stderr was shown
         self._listens = False
 
-    def listen(self, tell: Callable[[Any], None], say: Say) -> None:
+    def listen(self, tell: Callable[[Any], None], log: Log) -> None:
         """Begin to report the worker's messages. Call it in the event loop."""
-        self._tell, self._say = tell, say
+        self._tell, self._log = tell, log
         self._listens = True
         self._client.changed = self._read
         for message in self._early:
-            tell(events.Heard(self.node.rank, message))
+            tell(events.MessageReceived(self.node.rank, message))
         self._read()
 
     def _read(self) -> None:
@@ -68,7 +68,7 @@ class Session:
             self.close(f"its session broke: {error or type(error).__name__}")
             return 0
         for message in messages:
-            self._tell(events.Heard(self.node.rank, message))
+            self._tell(events.MessageReceived(self.node.rank, message))
         if not messages:
             self._tell(events.Alive(self.node.rank))
         return size + len(data)
@@ -82,7 +82,7 @@ class Session:
         words = one_line(data.decode(errors="replace").strip(), WORDS)
         if words and not self._shown:
             self._shown = True
-            self._say(f"EP508 {self.node.host}'s session says: {words}")
+            self._log(f"EP508 {self.node.host}'s session says: {words}")
         return len(data)
 
     def send(self, message: Any) -> None:
@@ -98,6 +98,6 @@ class Session:
         """End the session; `why`, where it is more than that it ended."""
         if self._listens:
             self._listens = False
-            self._tell(events.Lost(self.node.rank, why))
+            self._tell(events.SessionLost(self.node.rank, why))
         self._client.changed = lambda: None
         self._client.close()

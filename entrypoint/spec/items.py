@@ -1,4 +1,4 @@
-"""Items: plain values that know where they stand, and the Report that gathers what is wrong with them."""
+"""Items: plain values that know where they stand, and the ProblemList that gathers what is wrong with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Item:
         return self.shown or ("a list" if isinstance(self.value, list) else "a mapping")
 
 
-class Report:
+class ProblemList:
     """The problems found so far, one for each mistake."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from entrypoint import values
 from entrypoint.secret import Secret, is_secret, weakness
-from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
+from entrypoint.spec.items import Item, Odd, Place, ProblemList, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
@@ -46,7 +46,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     """
     assert flags.keys() <= {field.path for field in fields()}
     env = {name: value for name, value in env.items() if not is_service(name, value)}
-    report = Report()
+    report = ProblemList()
     root = _yaml(text, file, report) if text is not None else None
     written = dict(_leaves(root, JobSpec(), "", report)) if root else {}
     chosen: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def _with(section: Any, chosen: tuple[str, Any]) -> Any:
     return values.replace(section, **{name: value})
 
 
-def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[tuple[str, Item]]:
+def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Iterator[tuple[str, Item]]:
     """Every field that the file sets; a null sets nothing."""
     if not isinstance(item.value, dict):
         if item.value not in (None, Odd.REPORTED):
@@ -115,7 +115,7 @@ def _leaves(item: Item, section: Any, prefix: str, report: Report) -> Iterator[t
             yield path, child
 
 
-def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Report) -> None:
+def _unknown_key(key: str, path: str, place: Place, known: list[str], report: ProblemList) -> None:
     # A key is looked for here, then in every section: `port`, `ssh_port` and `grace` all have one home.
     homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
@@ -129,7 +129,7 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Re
     report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, known), "EP102")
 
 
-def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item | None:
+def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
             place = Place(1, where=name)
@@ -139,7 +139,7 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: Report) -> Item 
     return None
 
 
-def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
+def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     old = {variable(field.old) for field in fields() if field.old}
     for name in env:
@@ -148,7 +148,7 @@ def _unknown_variables(env: Mapping[str, str], report: Report) -> None:
             report.add(Place(1, where=name), "", "no such setting", "", near, "EP102")
 
 
-def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: Report) -> Item | None:
+def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: ProblemList) -> Item | None:
     """The Item that a variable or a flag gives; None where the text itself is broken, which is then in the report."""
     try:
         if field.kind == "mapping":
@@ -181,7 +181,7 @@ def _assignments(words: list[str], place: Place) -> Item:
     return Item(entries, place)
 
 
-def _list(path: str, text: str, place: Place, report: Report) -> Item | None:
+def _list(path: str, text: str, place: Place, report: ProblemList) -> Item | None:
     if not text.lstrip().startswith("["):
         words = re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
         return Item([Item(word, place) for word in words], place)
@@ -255,7 +255,9 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
             yield one, f"{other} is needed too", "", f"set {other}, or remove {one}"
 
 
-def _secret(env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: Report) -> Secret | None:
+def _secret(
+    env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: ProblemList
+) -> Secret | None:
     """ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin counts."""
     text = env.get(SECRET)
     if not text:

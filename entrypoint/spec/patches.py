@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from entrypoint.spec.items import Item, Odd, Report, one_line
+from entrypoint.spec.items import Item, Odd, ProblemList, one_line
 from entrypoint.values import dataclass
 
 
@@ -29,7 +29,7 @@ def read(text: str, file: str) -> tuple[Patch, ...]:
     """
     from entrypoint.spec import yamlfile  # here, as in loading: PyYAML takes 10 ms
 
-    report = Report()
+    report = ProblemList()
     documents = yamlfile.read_all(text, file, report) or []
     items = [each for item in documents for each in (item.value if isinstance(item.value, list) else [item])]
     found = patches(items, "", report)
@@ -38,7 +38,7 @@ def read(text: str, file: str) -> tuple[Patch, ...]:
     return found
 
 
-def patches(items: list[Item], path: str, report: Report) -> tuple[Patch, ...]:
+def patches(items: list[Item], path: str, report: ProblemList) -> tuple[Patch, ...]:
     """The patches of a list; what is none of them is in the report."""
     found = []
     for i, item in enumerate(items):
@@ -51,7 +51,7 @@ def patches(items: list[Item], path: str, report: Report) -> tuple[Patch, ...]:
     return tuple(found)
 
 
-def _plain(item: Item, path: str, report: Report) -> Any:
+def _plain(item: Item, path: str, report: ProblemList) -> Any:
     """The value without places. true, false and the octal numbers of file modes are those of Kubernetes' own YAML."""
     value = item.value
     if isinstance(value, list):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from entrypoint import registry
 from entrypoint.interfaces import ip
 from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Odd, Report, one_line, quoted
+from entrypoint.spec.items import Item, Odd, ProblemList, one_line, quoted
 from entrypoint.spec.patches import patches
 from entrypoint.values import dataclass
 
@@ -86,7 +86,7 @@ class FieldInfo:
         return " ".join(self.meaning.split())
 
 
-def checked(field: FieldInfo, item: Item, report: Report) -> Any:
+def checked(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     """The field's value, or None where it cannot be one, which is then in the report."""
     value, rule = _value(field, item, report), field.rule
     if value is None:
@@ -106,7 +106,7 @@ def checked(field: FieldInfo, item: Item, report: Report) -> Any:
     return plain_path(value) if rule.is_path else value
 
 
-def _value(field: FieldInfo, item: Item, report: Report) -> Any:
+def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     """The Item as the Python type of the field, or None."""
     raw, path = item.value, field.path
     if raw is Odd.REPORTED:
@@ -147,7 +147,7 @@ def _value(field: FieldInfo, item: Item, report: Report) -> Any:
     return None
 
 
-def _text(item: Item, path: str, report: Report, needs: str = "text is needed") -> str | None:
+def _text(item: Item, path: str, report: ProblemList, needs: str = "text is needed") -> str | None:
     raw = item.value
     if isinstance(raw, str):
         if "\0" in raw:
@@ -167,7 +167,7 @@ def _text(item: Item, path: str, report: Report, needs: str = "text is needed") 
     return None
 
 
-def _variable(name: str, item: Item, path: str, report: Report) -> bool:
+def _variable(name: str, item: Item, path: str, report: ProblemList) -> bool:
     place = item.key or item.place
     if name == SECRET:
         what = "a secret does not belong among the job's variables"
@@ -196,7 +196,7 @@ class HostEntry:
         return cls(name, slots if colon else None, address if given else None)
 
 
-def _hosts(items: list[Item], report: Report) -> bool:
+def _hosts(items: list[Item], report: ProblemList) -> bool:
     """Whether every entry is `NAME`, `NAME:SLOTS` or one of them with `=ADDRESS`, and none is there twice."""
     first: dict[str, int] = {}
     wrong = False

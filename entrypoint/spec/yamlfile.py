@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Odd, Place, Report, one_line, quoted
+from entrypoint.spec.items import Item, Odd, Place, ProblemList, one_line, quoted
 from entrypoint.values import replace
 
 MAX_CHARACTERS = 1 << 20
@@ -27,7 +27,7 @@ _UTF16 = re.compile("\udcff\udcfe|\udcfe\udcff|\0[^\0]|[^\0]\0")
 _KINDS = {"int": "whole number", "float": "number", "bool": "boolean", "timestamp": "date"}  # tag -> in words
 
 
-def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -> Item | None:
+def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
     """The one document in `text` as an Item; an empty document is an empty mapping.
 
     `file` names the text in positions, `group` is that of its Places, `path` the field it is for. None where the text
@@ -37,7 +37,7 @@ def read(text: str, file: str, report: Report, group: int = 0, path: str = "") -
     return found[0] if found else None
 
 
-def read_all(text: str, file: str, report: Report) -> list[Item] | None:
+def read_all(text: str, file: str, report: ProblemList) -> list[Item] | None:
     """Every document in `text` as an Item, but for empty ones; else as `read`."""
     return _Reader(text, file, report, 0, "", several=True).read()
 
@@ -85,7 +85,7 @@ def _size(node: Any) -> tuple[int, int]:
 
 
 class _Reader:
-    def __init__(self, text: str, file: str, report: Report, group: int, path: str, several: bool = False) -> None:
+    def __init__(self, text: str, file: str, report: ProblemList, group: int, path: str, several: bool = False) -> None:
         self.text, self.file, self.report, self.group, self.path = text, file, report, group, path
         self.several = several
 

@@ -62,7 +62,7 @@ class Workers:
 
     def _answer(self, server: Server, message: object) -> None:
         if isinstance(message, messages.Hello):
-            facts = messages.Facts(
+            facts = messages.NodeInfo(
                 slots=1, mpi="4.1.4", toolkit=message.toolkit, clock=time.time(), attempt=1, not_ready=None,
                 interface=None, interfaces=(),
             )  # fmt: skip
@@ -72,7 +72,7 @@ class Workers:
         elif isinstance(message, messages.Stop):
             server.send(codec.pack(messages.Stopped()))
         elif isinstance(message, messages.Release):
-            server.send(codec.pack(messages.Leaving()))
+            server.send(codec.pack(messages.Goodbye()))
             server.end()
 
     def _lost(self, server: Server) -> None:

@@ -67,7 +67,7 @@ def leader_ends(job: Cluster, seconds: float = 20) -> int:
     return int(job.processes[0].returncode)
 
 
-FORGED = r"say('facts', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx', **own)"
+FORGED = r"say('node_info', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx', **own)"
 
 
 def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plain") -> None:
@@ -80,21 +80,21 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
     ("does", "status", "words"),
     [
         (
-            "say('facts', **facts | {'not_ready': [0, '', False]})",
+            "say('node_info', **facts | {'not_ready': [0, '', False]})",
             69,
             "facts, not_ready: not a whole number from 1 to 255: [0",
         ),
         (
-            "say('facts', **facts); await_start(); say('failed', status=256, reason='x', **own)",
+            "say('node_info', **facts); await_start(); say('failed', status=256, reason='x', **own)",
             75,
             "EP602 node-1 is lost: it says what no node of",
         ),
         (
-            "say('facts', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
+            "say('node_info', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
             75,
             "a line of more than 1048576 bytes",
         ),
-        ("say('facts', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
+        ("say('node_info', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),
     ],
     ids=["not_ready-0", "failed-256", "endless", "flood", "forged"],
@@ -147,7 +147,11 @@ SAYS = "EP602 node-1 is lost: it says what no node of this job does: "
 def test_a_peer_that_speaks_for_others_ends_no_job_well(cluster: Make, does: str, status: int, words: str) -> None:
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
     mpi, job = version.split()[3], cluster(2, slots=1)
-    rogue(job, 1, f"os.chdir({str(job.folder)!r})\nsay('facts', **facts | dict(mpi={mpi!r}))\n{does}\ntime.sleep(60)\n")
+    rogue(
+        job,
+        1,
+        f"os.chdir({str(job.folder)!r})\nsay('node_info', **facts | dict(mpi={mpi!r}))\n{does}\ntime.sleep(60)\n",
+    )
     lead(job, "sh", "-c", f"touch {job.folder}/up; {SLEEPS}", launcher="mpirun")
     assert leader_ends(job) == status, job.both()
     assert words in job.err(0)
@@ -155,7 +159,7 @@ def test_a_peer_that_speaks_for_others_ends_no_job_well(cluster: Make, does: str
 
 def test_a_peer_that_ends_well_before_the_start_ends_no_job(cluster: Make) -> None:
     job = cluster(3, slots=1)
-    lies = f"say('facts', **facts)\n{WELL}\ntime.sleep(60)\n"
+    lies = f"say('node_info', **facts)\n{WELL}\ntime.sleep(60)\n"
     rogue(job, 1, lies)
     lead(job, "true", seconds="4")  # node-2 never comes
     assert leader_ends(job) == 69, job.both()

@@ -23,7 +23,7 @@ from tests.process.bench import in_loop
 
 HELLO = codec.pack(messages.Start(1))
 SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
-BUSY = codec.pack(messages.Busy(messages.TAKEN))
+BUSY = codec.pack(messages.Taken(messages.TAKEN))
 
 
 class Node:

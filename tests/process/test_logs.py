@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.host.speaker import Speaker
+from entrypoint.host.speaker import Logger
 from tests.cluster import clean_environment
 from tests.process.bench import until
 
@@ -199,7 +199,7 @@ class Terminal:
 
 def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch)
-    say = Speaker(terminal.fd)
+    say = Logger(terminal.fd)
     say("all is well")
     assert terminal.text() == "\033[36m[entrypoint]\033[m all is well\r\n"
     say("warning: a lion")
@@ -209,13 +209,13 @@ def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"])
 def test_not_where_it_is_refused(term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, term, **env)
-    Speaker(terminal.fd)("all is well")
+    Logger(terminal.fd)("all is well")
     assert terminal.text() == "[entrypoint] all is well\r\n"
 
 
 def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, NO_COLOR="1")
-    say = Speaker(terminal.fd)
+    say = Logger(terminal.fd)
     assert say.live is not None
     say.live("1 of 2 nodes are here")
     assert terminal.text() == "\r\033[K1 of 2 nodes are here"
@@ -230,9 +230,9 @@ def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.Monke
 
 def test_a_log_has_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
-    assert Speaker(writer).live is None
+    assert Logger(writer).live is None
     terminal = Terminal(monkeypatch)
-    say = Speaker(terminal.fd)
+    say = Logger(terminal.fd)
     say.shape("json", False)
     assert say.live is None
     os.close(reader)

@@ -12,7 +12,7 @@ import pytest
 
 from entrypoint.job.messages import Invalid
 from entrypoint.programs import netlink, netpair
-from entrypoint.programs.netlink import Deadline, PeerLink, Stranger, admit, connect
+from entrypoint.programs.netlink import Deadline, PeerLink, Unauthenticated, admit, connect
 from entrypoint.programs.netmessages import Drain, Echo, MeasurePair, Pour, Received
 
 pytestmark = pytest.mark.see
@@ -20,8 +20,8 @@ TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 
 
 @pytest.fixture
-def server() -> Iterator[netpair.Server]:
-    made = netpair.Server(TOKEN)
+def server() -> Iterator[netpair.PairServer]:
+    made = netpair.PairServer(TOKEN)
     yield made
     made.close()
 
@@ -49,7 +49,7 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
         each.close()
 
 
-def test_two_nodes_of_a_job_measure(server: netpair.Server) -> None:
+def test_two_nodes_of_a_job_measure(server: netpair.PairServer) -> None:
     figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
     assert 0 < figures.latency_ms <= figures.worst_ms < 1000
     assert figures.there_gbps > 0.01
@@ -57,8 +57,8 @@ def test_two_nodes_of_a_job_measure(server: netpair.Server) -> None:
     assert server.strangers == []
 
 
-def test_a_node_of_another_job_is_turned_away_and_named(server: netpair.Server) -> None:
-    with pytest.raises(Stranger, match="it turned this node away: another secret"):
+def test_a_node_of_another_job_is_turned_away_and_named(server: netpair.PairServer) -> None:
+    with pytest.raises(Unauthenticated, match="it turned this node away: another secret"):
         netpair.measure("127.0.0.1", server.port, OTHER, 0.1)
     assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
 
@@ -71,16 +71,16 @@ def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> N
         said = netlink.read(link, 64, Deadline(5))
         link.sendall(said[32:])  # the client's own proof, sent back
 
-    with pytest.raises(Stranger, match="it does not have this job's token"):
+    with pytest.raises(Unauthenticated, match="it does not have this job's token"):
         connect("127.0.0.1", peer(imitate), TOKEN)
 
 
 def test_something_else_on_the_port_is_said(peer: Callable[..., int]) -> None:
-    with pytest.raises(Stranger, match="something else answers there"):
+    with pytest.raises(Unauthenticated, match="something else answers there"):
         connect("127.0.0.1", peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))), TOKEN)
 
 
-def test_the_token_never_travels(peer: Callable[..., int], server: netpair.Server) -> None:
+def test_the_token_never_travels(peer: Callable[..., int], server: netpair.PairServer) -> None:
     """All bytes of both sides, seen by one who passes them on."""
     seen: list[bytes] = []
 
@@ -97,7 +97,7 @@ def test_the_token_never_travels(peer: Callable[..., int], server: netpair.Serve
     assert not any(TOKEN[at : at + 8] in whole for at in range(len(TOKEN) - 8))
 
 
-def test_no_two_challenges_are_alike(server: netpair.Server) -> None:
+def test_no_two_challenges_are_alike(server: netpair.PairServer) -> None:
     said = []
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", server.port)) as link:
@@ -106,7 +106,7 @@ def test_no_two_challenges_are_alike(server: netpair.Server) -> None:
 
 
 def test_who_says_nothing_is_not_waited_for(
-    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: netpair.Server
+    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: netpair.PairServer
 ) -> None:
     monkeypatch.setattr(netlink, "HANDSHAKE", 0.3)
     silent, begun = threading.Event(), time.monotonic()
@@ -133,7 +133,7 @@ def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(monkeypatch: py
     monkeypatch.setattr(mine.__class__, "setsockopt", lambda *given: None)  # these sockets have no TCP
     threading.Thread(target=drip, daemon=True).start()
     begun = time.monotonic()
-    with pytest.raises(Stranger):
+    with pytest.raises(Unauthenticated):
         admit(mine, TOKEN)
     over.set()
     assert time.monotonic() - begun < 3
@@ -157,7 +157,7 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
 
 
 @pytest.fixture
-def pair(server: netpair.Server) -> Iterator[tuple[PeerLink, PeerLink]]:
+def pair(server: netpair.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
     """The two ends of a link, both in this test."""
     one, other = socket.socketpair()
     yield PeerLink(one, b"a" * 32, b"b" * 32), PeerLink(other, b"b" * 32, b"a" * 32)
@@ -209,7 +209,7 @@ def test_a_message_that_is_taken_from_elsewhere_is_none(pair: tuple[PeerLink, Pe
     assert there.receive(5, Received) == Received(2)
 
 
-def test_two_links_of_the_same_nodes_have_other_keys(server: netpair.Server) -> None:
+def test_two_links_of_the_same_nodes_have_other_keys(server: netpair.PairServer) -> None:
     with connect("127.0.0.1", server.port, TOKEN) as one, connect("127.0.0.1", server.port, TOKEN) as other:
         assert one.expected(bytes(64)) != other.expected(bytes(64))
         assert one.expected(bytes(64)) != one.answer(bytes(64))  # nor have the two directions
@@ -263,7 +263,7 @@ def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> 
         netpair.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
 
 
-def test_idle_connections_of_one_address_keep_nobody_out(server: netpair.Server) -> None:
+def test_idle_connections_of_one_address_keep_nobody_out(server: netpair.PairServer) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
     try:
         figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
@@ -292,7 +292,7 @@ def test_too_few_file_handles_do_not_end_a_listener(monkeypatch: pytest.MonkeyPa
         return Short(plain.family, plain.type, plain.proto, plain.detach())
 
     monkeypatch.setattr(netpair, "listen", listen)
-    server = netpair.Server(TOKEN)
+    server = netpair.PairServer(TOKEN)
     assert netpair.measure("127.0.0.1", server.port, TOKEN, 0.1).there_gbps > 0.01
     assert Short.refused == 0
     server.close()

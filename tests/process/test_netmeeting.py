@@ -20,12 +20,12 @@ import pytest
 from entrypoint import supervised
 from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.analysis import findings, summary
-from entrypoint.netcheck.result import Limits, Measured, Result
+from entrypoint.netcheck.result import Limits, Measured, NetcheckResult
 from entrypoint.plan.netcheck import SETTINGS, WHY
 from entrypoint.plan.netcheck import TOKEN as TOKEN_FILE
 from entrypoint.programs import netlink, netpair
 from entrypoint.programs.netlink import PeerLink, connect
-from entrypoint.programs.netmeeting import Meeting
+from entrypoint.programs.netmeeting import Coordinator
 from entrypoint.programs.netmessages import Arrival, Drain, Echo, Leave, MeasurePair, Pour
 from tests.cluster import free_port
 from tests.process.bench import until
@@ -40,10 +40,10 @@ class Run:
     """A meeting at work, and nodes of the test's own."""
 
     def __init__(self, nodes: int, meet: float) -> None:
-        self.port, self._result, self._links = free_port(), list[Result](), list[PeerLink]()
+        self.port, self._result, self._links = free_port(), list[NetcheckResult](), list[PeerLink]()
         names = [[f"worker-{rank}", f"node-{rank}"] for rank in range(nodes)]
         settings = {"nodes": names, "leader": "localhost", "addresses": ["localhost"] * nodes, "port": self.port}
-        self._meeting = Meeting({**settings, "seconds": 0.1, "limit": 20, "meet": meet}, TOKEN)
+        self._meeting = Coordinator({**settings, "seconds": 0.1, "limit": 20, "meet": meet}, TOKEN)
         self._thread = threading.Thread(target=lambda: self._result.append(self._meeting.run()), daemon=True)
         self._thread.start()
 
@@ -58,7 +58,7 @@ class Run:
         assert link.receive(10, MeasurePair).port == 1
         say(link, said)
 
-    def result(self) -> Result:
+    def result(self) -> NetcheckResult:
         self._thread.join(20)
         assert self._result, "it does not end"
         return self._result[0]
@@ -237,7 +237,7 @@ def test_worker_0_survives_a_liar_and_names_him(said: dict[str, Any] | bytes, tm
     port = free_port()
     first, third = (node_of(tmp_path / str(rank), rank, 3, port) for rank in (0, 2))
     until(lambda: can_connect(port), "worker-0 listens")
-    liar = netpair.Server(TOKEN)
+    liar = netpair.PairServer(TOKEN)
     with connect("localhost", port, TOKEN) as link:
         link.send(Arrival(1, liar.port, "", False), 5)
         order = link.receive(20, MeasurePair)
@@ -269,7 +269,7 @@ def test_a_node_survives_a_peer_that_lies_and_names_it(gbps: str, tmp_path: Path
             else:
                 liar._do(link, order)
 
-    liar = netpair.Server(TOKEN)
+    liar = netpair.PairServer(TOKEN)
     liar._listener._served = serve_pair
     with connect("localhost", port, TOKEN) as link:
         link.send(Arrival(1, liar.port, "", False), 5)

@@ -79,7 +79,7 @@ class Peer(paramiko.ServerInterface):
         facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "attempt": 1, "not_ready": None}
         facts |= {"interface": None, "interfaces": []}
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
-            channel.sendall(json.dumps({"kind": "facts", **facts}).encode() + b"\n")
+            channel.sendall(json.dumps({"kind": "node_info", **facts}).encode() + b"\n")
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -127,13 +127,13 @@ def call(
         answer: asyncio.Future[NodeReport] = asyncio.get_running_loop().create_future()
 
         def tell(event: object) -> None:
-            if isinstance(event, events.Unreached):
+            if isinstance(event, events.Unreachable):
                 states.append(f"refused: {event.why}" if event.refused else event.why)
             elif isinstance(event, events.Answered):
                 answer.set_result(event.report)
 
         others = [Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port) for rank, other in enumerate(before, start=2)]
-        calls = rollcall.RollCall((node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
+        calls = rollcall.Caller((node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
         for each in (*others, node):
             calls.call(each)
         try:

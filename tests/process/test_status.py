@@ -28,7 +28,7 @@ from entrypoint.cli import status as cli_status
 from entrypoint.errors import EntrypointError
 from entrypoint.host import metrics_file, state, status
 from entrypoint.host.metrics_file import MetricsFile
-from entrypoint.host.speaker import Speaker
+from entrypoint.host.speaker import Logger
 from entrypoint.job import actions, events
 from entrypoint.model import Outcome
 from tests.cluster import free_port
@@ -188,7 +188,7 @@ def test_whose_boot_it_is(live: dict[str, int], boots: int, found: str, monkeypa
     try:
         got = str(status.find("", "/nowhere"))
     except EntrypointError as error:
-        got = error.what
+        got = error.summary
     assert got == found
 
 
@@ -470,9 +470,9 @@ def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
     spec, plan, _ = plans(3, "mpirun", 0, 0)
     told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
-    shown = state.State(spec, plan, told, place, lambda: 0.0, Speaker())
-    wanted = [actions.Missing("node-1", "x\0hush-hush-hush"), actions.Missing("node-2", "no DNS")]
-    shown.saw(events.Woke(), wanted, time.monotonic())
+    shown = state.State(spec, plan, told, place, lambda: 0.0, Logger())
+    wanted = [actions.ShowWaiting("node-1", "x\0hush-hush-hush"), actions.ShowWaiting("node-2", "no DNS")]
+    shown.saw(events.TimerFired(), wanted, time.monotonic())
     seen = json.loads(shown._status())
     assert [each["detail"] for each in seen["nodes"]] == ["", "x (not shown)", "no DNS"]
     assert seen["outcome"] == {"status": 7, "reason": "a (not shown) reason"}

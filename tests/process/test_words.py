@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.speaker import Speaker
+from entrypoint.host.speaker import Logger
 from tests.process.bench import Bench, until
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")
@@ -140,7 +140,7 @@ def said(read: int) -> list[str]:
 
 def test_lines_are_there_when_the_call_returns() -> None:
     with unread(full=False) as (read, write):
-        say = Speaker(write)
+        say = Logger(write)
         say("one")
         say.name = "worker-1"
         say("two")
@@ -150,7 +150,7 @@ def test_lines_are_there_when_the_call_returns() -> None:
 def test_what_was_not_read_is_dropped_and_counted() -> None:
     """The oldest goes; the newest comes out once somebody reads, and memory has a bound."""
     with unread(full=True) as (read, write):
-        say = Speaker(write)
+        say = Logger(write)
         for number in range(3000):
             say(f"{number} {'y' * 990}")
         text: list[str] = []
@@ -168,11 +168,11 @@ def test_a_shared_stderr_keeps_its_flags() -> None:
     """They are the terminal's and the ranks' as well. Where another process has set them, all comes out as well."""
     with unread(full=False) as (read, write):
         before = fcntl.fcntl(write, fcntl.F_GETFL)
-        Speaker(write)("one")
+        Logger(write)("one")
         assert fcntl.fcntl(write, fcntl.F_GETFL) == before
     with unread(full=True) as (read, write):
         os.set_blocking(write, False)
-        say = Speaker(write)
+        say = Logger(write)
         say("one")
         first = said(read)  # it may come while the pipe is read, or with the flush
         say.flush()
@@ -183,7 +183,7 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
     """Lines are counted that were lost, once there is room."""
     with open("/dev/full", "wb") as full, open(tmp_path / "log", "wb") as log:
         fd = os.dup(full.fileno())
-        say = Speaker(fd)
+        say = Logger(fd)
         say("one")
         say("two")
         os.dup2(log.fileno(), fd)
@@ -201,7 +201,7 @@ def test_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("threading.Thread.start", refuse)
     with unread(full=False) as (read, write):
-        Speaker(write)("one")
+        Logger(write)("one")
         assert said(read) == ["[entrypoint] one", ""]
     with unread(full=True) as (read, write):
-        Speaker(write)("one")
+        Logger(write)("one")

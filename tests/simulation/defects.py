@@ -106,7 +106,7 @@ DEFECTS: dict[str, list[Plant]] = {
     "the leader decides twice": [_swap(leader.Leader, "_decide", _decide_again)],
     "one worker is forgotten at the release": [_swap(ending.Ending, "_release", _release_all_but_one)],
     "the last failure is taken for the cause": [
-        _swap(analysis.Ends, "cause", lambda self: self.failures[-1] if self.failures else None)
+        _swap(analysis.AwaitedEnds, "cause", lambda self: self.failures[-1] if self.failures else None)
     ],
     "SIGTERM is ignored during a restart": [
         _swap_handler(leader._HANDLERS, leader.events.Signalled, _ignored_in_a_restart)
@@ -129,22 +129,22 @@ DEFECTS: dict[str, list[Plant]] = {
     ],
     "who leaves before the start is not called again": [_swap(leader.Leader, "_lose", _nobody)],
     "a lost node's answer is awaited for ever": [
-        _swap(talk.Talk, "lose", _nobody),
-        _swap(talk.Talk, "end", _nobody),
+        _swap(talk.Outbox, "lose", _nobody),
+        _swap(talk.Outbox, "end", _nobody),
     ],
-    "mpirun hears nothing of its daemons": [_swap(ranks.RankWatch, "daemon_started", _nobody)],
+    "mpirun hears nothing of its daemons": [_swap(ranks.LaunchMonitor, "daemon_started", _nobody)],
     "a worker leaves before its last word has arrived": [_swap(worker.Worker, "_say_last", worker.Worker._tell_leader)],
-    "a worker is kept after its last word": [_swap(actions, "HangUp", lambda node: actions.ShowLine())],
-    "a lost node is not shown as lost": [_swap_handler(board._ACTIONS, actions.Lost, _nobody)],
-    "an end is not shown": [_swap_handler(board._ACTIONS, actions.End, _nobody)],
-    "a check runs the job": [_swap(survey.Survey, "begin", lambda self, failed=None: False)],
+    "a worker is kept after its last word": [_swap(actions, "CloseSession", lambda node: actions.ShowLine())],
+    "a lost node is not shown as lost": [_swap_handler(board._ACTIONS, actions.NodeLost, _nobody)],
+    "an end is not shown": [_swap_handler(board._ACTIONS, actions.EndNode, _nobody)],
+    "a check runs the job": [_swap(survey.Inquiry, "begin", lambda self, failed=None: False)],
     "a node that hangs holds up a check for ever": [_swap(survey, "MARGIN", 1e6)],
     "a member is believed about the others": [_swap(leader.Leader, "_wrong", lambda self, node, message: "")],
     "a node of an elastic job counts before its launcher has met the others": [
-        _swap(analysis.Ends, "counts", lambda self, node: True)
+        _swap(analysis.AwaitedEnds, "counts", lambda self, node: True)
     ],
     "the end of an elastic job does not wait for who has just met the others": [
-        _swap(talk.Talk, "ask_all_they_know", lambda self, then: then())
+        _swap(talk.Outbox, "ask_all_they_know", lambda self, then: then())
     ],
     "a node that comes at the end of an elastic job is told nothing": [_swap(ending.Ending, "came", _nobody)],
     "a leader that is stopped between two attempts tells only those that are there": [

@@ -70,21 +70,21 @@ class Programs:
         elif isinstance(message, messages.Ping):
             self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Stacks):
-            self._tell(messages.Shown())
-        elif isinstance(message, messages.Look):
+            self._tell(messages.StacksShown())
+        elif isinstance(message, messages.Probe):
             self._see()
         elif isinstance(message, messages.Stop):
             self._stop(message.grace)
 
     def _tell(self, message: Any, seconds: float = 0.0) -> None:
         rank, boot = self._container.rank, self._boot
-        event = events.Heard(rank, message)
+        event = events.MessageReceived(rank, message)
         self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
 
     def _see(self) -> None:
         schedule = self._world.schedule
         if schedule.hangs != self._container.rank:
-            self._tell(messages.Observed({}), schedule.look or 0.0)
+            self._tell(messages.ProbeResult({}), schedule.look or 0.0)
 
     def _start(self) -> None:
         self.started = True

@@ -13,10 +13,10 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.job import actions, analysis, events, messages
-from entrypoint.job.board import ENDED, LOST, Board
+from entrypoint.job.board import ENDED, LOST, NodeTable
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
-from entrypoint.job.record import Record
+from entrypoint.job.record import TimelineRecorder
 from entrypoint.job.worker import Worker
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
@@ -72,7 +72,7 @@ class Session:
             return
         if self.open and not self.silent and not self._world.is_cut(self.worker) and container.is_boot(boot):
             told = event()
-            self.answered |= isinstance(told, (events.Answered, events.Disagreed))
+            self.answered |= isinstance(told, (events.Answered, events.Rejected))
             container.give(told)
 
     def close(self, sender: int, why: str = "") -> None:
@@ -80,7 +80,7 @@ class Session:
         if self.open:
             receiver = self.worker if sender == 0 else 0
             container, boot = self._ends[receiver]
-            lost = events.Lost(sender, why)
+            lost = events.SessionLost(sender, why)
             arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
 
@@ -93,14 +93,14 @@ class Session:
         """Which boot of the leader it is of."""
         return self._ends[0][1]
 
-    def _ended(self, container: Container, boot: int, lost: events.Lost) -> None:
+    def _ended(self, container: Container, boot: int, lost: events.SessionLost) -> None:
         if container.rank not in self._told and not self.silent and not self._world.is_cut(self.worker):
             self._told.add(container.rank)
             self.open = False
             if container.is_boot(boot):
                 self.tell_lost(container, lost)
 
-    def tell_lost(self, container: Container, lost: events.Lost) -> None:
+    def tell_lost(self, container: Container, lost: events.SessionLost) -> None:
         """One that ends before the answer is an attempt that failed, and is made again."""
         if container.rank == 0 and not self.answered:
             container.call_again(self.worker)
@@ -156,12 +156,12 @@ class Container:
         else:
             plan = replace(worker, topology=replace(worker.topology, me=self.rank))
             self.machine = Worker(spec, plan, self.attempt)
-        self.board = Board(plan, self._world.now)
-        self.record = Record(plan.topology, (), self._world.now)
+        self.board = NodeTable(plan, self._world.now)
+        self.record = TimelineRecorder(plan.topology, (), self._world.now)
         self._world.records[self.rank, self.boots] = self.record
         self.spoke = self.stopped = 0.0  # when it said its last word, and when nothing ran here any more
         self.between = False
-        self.give(events.Began())
+        self.give(events.Started())
         for number in range(self.stops):  # those of earlier attempts, too
             self.give(events.Signalled(15, number > 0))
 
@@ -214,7 +214,7 @@ class Container:
             return
         self._world.log(self.rank, event)
         machine = self.machine
-        if isinstance(event, events.Heard) and isinstance(event.message, messages.Stopped):
+        if isinstance(event, events.MessageReceived) and isinstance(event.message, messages.Stopped):
             self.stopped = self._world.now
         try:
             self.record.event(event, self._world.now)
@@ -235,7 +235,7 @@ class Container:
     def _wake(self, boot: int, when: float) -> None:
         if self.is_boot(boot) and self._alarm == when:
             self._alarm = math.inf
-            self.give(events.Woke())
+            self.give(events.TimerFired())
 
     def _soon(self, event: Any, seconds: float = 0.0) -> None:
         boot = self.boots
@@ -243,12 +243,12 @@ class Container:
 
     # -- actions
 
-    def _do_say(self, action: actions.Say) -> None:
+    def _do_say(self, action: actions.Log) -> None:
         pass
 
     _do_missing = _do_showline = _do_say
 
-    def _do_opendoor(self, action: actions.OpenDoor) -> None:
+    def _do_opendoor(self, action: actions.OpenEndpoint) -> None:
         not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
         if self._world.schedule.unwritable == self.rank:
             if not analysis.reopens(not_ready, UNWRITABLE):
@@ -262,7 +262,7 @@ class Container:
     def _open(self, boot: int) -> None:
         if self.is_boot(boot):
             self.door = True
-            self.give(events.DoorOpened(self._report))
+            self.give(events.EndpointReady(self._report))
 
     def _do_resolve(self, action: actions.Resolve) -> None:
         for rank in action.nodes:
@@ -284,7 +284,7 @@ class Container:
             return
         why = self._world.containers[node].called(self)
         if why:
-            self.give(events.Unreached(node, why))
+            self.give(events.Unreachable(node, why))
             self._world.after(0.5, lambda: self._try(boot, node))
         else:
             self._calls.discard(node)
@@ -305,7 +305,7 @@ class Container:
             before.open = False
         self.sessions[0] = session = Session(world, leader, self)
         leader.sessions[self.rank] = session
-        session.send(0, lambda: events.Heard(0, hello))
+        session.send(0, lambda: events.MessageReceived(0, hello))
         world.after(15.0, session.give_up)
         return ""
 
@@ -353,10 +353,10 @@ class Container:
 
     def _transmit(self, session: Session, message: Any) -> None:
         node, worker = self.rank, session.worker
-        if isinstance(message, messages.Refuse) and node:
-            session.send(node, lambda: events.Disagreed(worker, message.what, message.seen, message.do))
+        if isinstance(message, messages.Reject) and node:
+            session.send(node, lambda: events.Rejected(worker, message.summary, message.detail, message.hint))
         else:
-            session.send(node, lambda: events.Heard(node, message))
+            session.send(node, lambda: events.MessageReceived(node, message))
 
     def _do_print(self, action: actions.Print) -> None:
         self.printed += 1
@@ -366,19 +366,19 @@ class Container:
     def _do_answer(self, action: actions.Answer) -> None:
         pass
 
-    def _do_report(self, action: actions.Report) -> None:
+    def _do_report(self, action: actions.AnswerRollCall) -> None:
         assert self.machine is not None
         report = replace(self._report, attempt=self.machine.attempt, not_ready=action.stop or self._report.not_ready)
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
-    def _do_tellphases(self, action: actions.TellPhases) -> None:
+    def _do_tellphases(self, action: actions.ReportPhases) -> None:
         self.spoke = self._world.now
         self._transmit(self.sessions[0], self.record.told(self._world.now))
 
-    def _do_hangup(self, action: actions.HangUp) -> None:
+    def _do_hangup(self, action: actions.CloseSession) -> None:
         self.sessions[action.node].close(0)
-        self._soon(events.Lost(action.node))
+        self._soon(events.SessionLost(action.node))
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
@@ -388,17 +388,17 @@ class Container:
         if self._world.mpirun:
             self._world.mpirun.answered(action.status)
 
-    def _do_lost(self, action: actions.Lost) -> None:
+    def _do_lost(self, action: actions.NodeLost) -> None:
         pass
 
-    def _do_measure(self, action: actions.Measure) -> None:
-        self._soon(events.Progress(self._world.mpirun.written() if self._world.mpirun else 100, True))
+    def _do_measure(self, action: actions.CheckOutputProgress) -> None:
+        self._soon(events.OutputProgress(self._world.mpirun.written() if self._world.mpirun else 100, True))
 
     def _do_awaitlaunchers(self, action: actions.AwaitLaunchers) -> None:
         boot = self.boots
         self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()) if self.is_boot(boot) else None)
 
-    def _do_end(self, action: actions.End) -> None:
+    def _do_end(self, action: actions.EndNode) -> None:
         outcome = action.outcome
         assert self.machine is not None
         attempt = self.machine.attempt
@@ -442,7 +442,7 @@ class World:
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
-        self.records: dict[tuple[int, int], Record] = {}  # node and boot -> what it has recorded
+        self.records: dict[tuple[int, int], TimelineRecorder] = {}  # node and boot -> what it has recorded
         self.last_words: list[tuple[int, int]] = []  # workers that left after a release, and whose: boot of the leader
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
         for rank, start in enumerate(schedule.starts):
@@ -539,7 +539,7 @@ class World:
             if fault.kind == "twice":
                 self.after(fault.seconds, lambda: self._signal(container))
         elif fault.kind == "user":
-            container.give(events.Heard(fault.node, messages.Signal("SIGUSR1")))
+            container.give(events.MessageReceived(fault.node, messages.Signal("SIGUSR1")))
         elif fault.kind == "fail":
             if container.programs.fail(fault.status) and fault.seconds:  # then a launcher ends the others
                 for other in self.containers:
@@ -556,7 +556,7 @@ class World:
         elif fault.kind == "daemon":
             if self.schedule.launcher == "mpirun" and not container.programs.is_idle():
                 self.gone.add(container.programs.leader_boot)
-                container.give(events.Heard(fault.node, messages.Daemon("orted", 137, "")))
+                container.give(events.MessageReceived(fault.node, messages.Daemon("orted", 137, "")))
         elif fault.kind == "stranger":
             container.stranger()
 
@@ -596,12 +596,12 @@ class World:
 
     # -- what is looked at while it happens
 
-    def watch_board(self, board: Board, machine: Leader | Worker, wanted: list[Any]) -> None:
+    def watch_board(self, board: NodeTable, machine: Leader | Worker, wanted: list[Any]) -> None:
         """What others are shown is what the machine believes."""
-        if not any(isinstance(action, actions.End | actions.Lost) for action in wanted):
+        if not any(isinstance(action, actions.EndNode | actions.NodeLost) for action in wanted):
             return
         phase = {rank: state.phase for rank, state in board.nodes.items()}
-        over = any(isinstance(action, actions.End) for action in wanted)
+        over = any(isinstance(action, actions.EndNode) for action in wanted)
         if (phase[board.me] == ENDED) != over:
             self.violate(f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'} ended")
         lost = {rank for rank in phase if phase[rank] == LOST}

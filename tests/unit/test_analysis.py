@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.job.analysis import (
-    End,
-    Ends,
-    Heard,
+    AwaitedEnds,
+    ProgramExit,
+    RankReports,
     UserSignals,
     difference,
     everywhere,
@@ -18,8 +18,8 @@ from entrypoint.job.analysis import (
 from entrypoint.model import Node, Outcome
 
 
-def end(status: int, what: str = "it") -> End:
-    return End(status, what, f"{what} exited with {status}")
+def end(status: int, what: str = "it") -> ProgramExit:
+    return ProgramExit(status, what, f"{what} exited with {status}")
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def end(status: int, what: str = "it") -> End:
     ],
 )
 def test_the_cause_among_failed_ranks(statuses: list[int], cause: int) -> None:
-    ends = Ends()
+    ends = AwaitedEnds()
     waits = [ends.of_rank(end(status, f"rank {number}")) for number, status in enumerate(statuses)]
     # Once for all: the second must not delay the outcome.
     assert waits == [0.5] + [None] * (len(statuses) - 1)
@@ -47,7 +47,7 @@ def test_the_cause_among_failed_ranks(statuses: list[int], cause: int) -> None:
 
 
 def test_who_ended_well_is_no_cause() -> None:
-    assert Ends().cause() is None
+    assert AwaitedEnds().cause() is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_who_ended_well_is_no_cause() -> None:
 def test_the_outcome_among_nodes(
     heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None
 ) -> None:
-    ends = Ends({0, 1})
+    ends = AwaitedEnds({0, 1})
     assert [ends.of_node(node, end(status), last) for node, status, last in heard] == waits
     found = ends.cause()
     assert (found and found.status) == cause
@@ -141,13 +141,13 @@ def test_placement(placed: dict[int, str], words: str, empty: list[str]) -> None
 def test_only_a_job_whose_every_rank_ended_with_0_is_well(
     placed: dict[int, str], ended: dict[int, int], well: bool, words: str
 ) -> None:
-    heard = Heard(2, placed, ended)
+    heard = RankReports(2, placed, ended)
     assert heard.all_well() == well
     assert heard.words() == words
 
 
 def test_the_rank_whose_end_was_not_heard_is_named() -> None:
-    assert Heard(3, {0: "a", 2: "b", 1: "b"}, {0: 0}).not_heard() == "rank 1 on b"
+    assert RankReports(3, {0: "a", 2: "b", 1: "b"}, {0: 0}).not_heard() == "rank 1 on b"
 
 
 def test_where_a_job_did_well() -> None:

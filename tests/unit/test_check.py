@@ -14,12 +14,12 @@ from entrypoint.check.findings import Finding, sort, status, summary, together
 from entrypoint.check.observed import (
     Card,
     Disk,
+    InstalledProgram,
     Link,
     Name,
     Named,
     Observation,
     Port,
-    Program,
     Refusal,
     plain,
     read,
@@ -118,12 +118,21 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         [("error", "refused", "/run is read-only")],
     ),
     "MPICH of Debian 12": (
-        replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.0.2, ch4:ucx"),)),
+        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.0.2, ch4:ucx"),)),
         [("warning", "mpich", "MPICH 4.0.2, ch4:ucx")],
     ),
-    "MPICH of Debian 13": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.2.1, ch4:ucx"),)), []),
-    "MPICH without UCX": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "MPICH 4.1.2, ch4:ofi"),)), []),
-    "Intel MPI": (replace(GOOD, programs=(Program("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),)), []),
+    "MPICH of Debian 13": (
+        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.2.1, ch4:ucx"),)),
+        [],
+    ),
+    "MPICH without UCX": (
+        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.1.2, ch4:ofi"),)),
+        [],
+    ),
+    "Intel MPI": (
+        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),)),
+        [],
+    ),
     "no interface": (replace(GOOD, links=(), no_link=True), [("warning", "interfaces", "none but loopback")]),
     "an IB port that is down": (
         replace(GOOD, ports=(Port("mlx5_0", "1", "InfiniBand", "DOWN", "400 Gb/sec"),), rdma_files=1),
@@ -146,7 +155,7 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         [("warning", "unseen", "no answer within 30s")],
     ),
     "a program that does not start": (
-        replace(GOOD, programs=(Program("mpirun", "/usr/bin/mpirun", "", "ends with 127: libmpi.so.40"),)),
+        replace(GOOD, programs=(InstalledProgram("mpirun", "/usr/bin/mpirun", "", "ends with 127: libmpi.so.40"),)),
         [("warning", "program", "libmpi.so.40")],
     ),
     "GPUs are well": (cuda(), []),
@@ -267,8 +276,8 @@ DIFFERENT: dict[str, tuple[list[Observation], list[tuple[str, str, str, str]]]] 
     "what is not known differs from nothing": ([SAME, Observation(), SAME], [("warning", "differs-rdma", "", "")][:0]),
     "another mpirun": (
         [
-            replace(SAME, programs=(Program("mpirun", "/m", "Open MPI 4.1.4"),)),
-            replace(SAME, programs=(Program("mpirun", "/m", "Open MPI 5.0.1"),)),
+            replace(SAME, programs=(InstalledProgram("mpirun", "/m", "Open MPI 4.1.4"),)),
+            replace(SAME, programs=(InstalledProgram("mpirun", "/m", "Open MPI 5.0.1"),)),
         ],
         [("error", "differs-mpirun", "worker-1", "Open MPI 5.0.1")],
     ),
@@ -445,7 +454,9 @@ def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
 
 @pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("mpirun (check)", 78), ("torchrun (check)", 0)])
 def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
-    seen = {rank: replace(GOOD, programs=(Program("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)}
+    seen = {
+        rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)
+    }
     made = report(Check(30.0), replace(PLAN, launcher=launcher), seen, reports(0.0, 0.0))
     assert made.outcome.status == ended, made.text
     assert made.text.startswith(

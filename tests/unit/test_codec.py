@@ -42,18 +42,18 @@ def worker(kind: str, **fields: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("facts", FACTS),
-        ("facts", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
+        ("node_info", FACTS),
+        ("node_info", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
         ("rank_end", RANK),
         ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
         ("failed", {"status": 143, "reason": "SIGTERM", "program": False, "stop": True}),
         ("pong", {"idle": 0.25, "number": 0}),
-        ("refuse", {"what": "a", "seen": "b", "do": "c"}),
+        ("reject", {"summary": "a", "detail": "b", "hint": "c"}),
         ("stopped", {}),
-        ("hurry", {}),
+        ("force_stop", {}),
         ("signal", {"name": "SIGUSR1"}),
-        ("busy", {"why": "another leader has it"}),
+        ("taken", {"why": "another leader has it"}),
         ("phases", PHASES),
     ],
 )
@@ -71,13 +71,17 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     ("kind", "fields", "seen"),
     [
         # A failure is never 0, nor a number that an exit status cuts to 0.
-        ("facts", {**FACTS, "not_ready": [0, "x", True]}, "facts, not_ready: not a whole number from 1 to 255: [0"),
-        ("facts", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
-        ("facts", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
-        ("facts", {**FACTS, "not_ready": "x"}, "neither null nor a status, a reason, and true or false"),
-        ("facts", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
-        ("facts", {**FACTS, "attempt": 0}, "facts, attempt: not a whole number from 1"),
-        ("facts", {**FACTS, "not_ready": [73]}, "neither null nor"),
+        (
+            "node_info",
+            {**FACTS, "not_ready": [0, "x", True]},
+            "node_info, not_ready: not a whole number from 1 to 255: [0",
+        ),
+        ("node_info", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
+        ("node_info", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
+        ("node_info", {**FACTS, "not_ready": "x"}, "neither null nor a status, a reason, and true or false"),
+        ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
+        ("node_info", {**FACTS, "attempt": 0}, "node_info, attempt: not a whole number from 1"),
+        ("node_info", {**FACTS, "not_ready": [73]}, "neither null nor"),
         ("failed", {"status": 0, "reason": "x"}, "failed, status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
         ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
@@ -94,12 +98,12 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
         ("rank_start", {"rank": 3, "pid": -1}, "rank_start, pid: not a whole number"),
         ("signal", {"name": ["SIGUSR1"]}, "signal, name: none of SIGUSR1, SIGUSR2"),
-        ("facts", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "facts, interface: no name or address"),
-        ("facts", {**FACTS, "interface": ["eth0"]}, "facts, interface: neither null nor a name"),
-        ("facts", {**FACTS, "slots": 0}, "facts, slots"),
-        ("facts", {**FACTS, "slots": 10**23}, "facts, slots"),
-        ("facts", {**FACTS, "slots": "8"}, "facts, slots"),
-        ("facts", {**FACTS, "clock": float("nan")}, "facts, clock: not a number"),
+        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info, interface: no name or address"),
+        ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info, interface: neither null nor a name"),
+        ("node_info", {**FACTS, "slots": 0}, "node_info, slots"),
+        ("node_info", {**FACTS, "slots": 10**23}, "node_info, slots"),
+        ("node_info", {**FACTS, "slots": "8"}, "node_info, slots"),
+        ("node_info", {**FACTS, "clock": float("nan")}, "node_info, clock: not a number"),
         ("pong", {"idle": float("inf")}, "pong, idle: not a number"),
         ("pong", {"idle": 10**400}, "pong, idle: not a number"),
         ("phases", {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]}, "phases, phases: none of container start, facts"),
@@ -119,7 +123,7 @@ def test_what_no_worker_says_is_refused(kind: str, fields: dict[str, Any], seen:
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"\xff\xfe", b"words", b"[1]", b"null", b'{"kind": {}}', b'{"kind": ["facts"]}', b'{"a": 1}', b"[" * 100_000,
+    [b"", b"\xff\xfe", b"words", b"[1]", b"null", b'{"kind": {}}', b'{"kind": ["pong"]}', b'{"a": 1}', b"[" * 100_000,
      b'{"kind":' * 50_000, b'{"kind": "pong", "idle": ' + b"9" * 100_000 + b"}"],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(line: bytes) -> None:
@@ -182,12 +186,12 @@ def test_text_is_one_line_without_control_characters(text: str, shown: str) -> N
 
 
 def test_messages_may_come_in_any_pieces() -> None:
-    data = b"bash: words\n" + line("facts", **FACTS) + b"\n" + PONG
+    data = b"bash: words\n" + line("node_info", **FACTS) + b"\n" + PONG
     for size in (1, 7, len(data)):
         intake, heard = Intake(BY_WORKER, TO_LEADER, 0.0), []
         for at in range(0, len(data), size):
             heard += intake.feed(data[at : at + size], 0.0)
-        assert [type(message) for message in heard] == [messages.Facts, messages.Pong]
+        assert [type(message) for message in heard] == [messages.NodeInfo, messages.Pong]
 
 
 def refused(intake: Intake, data: bytes, times: int, now: float = 0.0) -> str:

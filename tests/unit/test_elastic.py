@@ -89,11 +89,11 @@ class Job:
         job = spec.load(text, "job.yaml", SECRET, {})
         draft = settle(job, FACTS)
         self.leader, self.now, self.done = Leader(job, FACTS, draft, 1), 1000.0, list[Any]()
-        self.hears(events.Began(), events.DoorOpened(NodeReport(0, 1, __version__)), events.NameState("a", ""))
+        self.hears(events.Started(), events.EndpointReady(NodeReport(0, 1, __version__)), events.NameState("a", ""))
         self.comes(1)
         for _ in range(31):  # timeouts.join
             self.now += 1.0
-            self.hears(events.Woke(), events.Alive(1))
+            self.hears(events.TimerFired(), events.Alive(1))
         self.hears(events.Prepared(0, None))
 
     def hears(self, *happened: Any) -> None:
@@ -106,7 +106,7 @@ class Job:
 
     def says(self, message: Any, *nodes: int) -> None:
         for node in nodes:
-            self.hears(events.Heard(node, message))
+            self.hears(events.MessageReceived(node, message))
 
     def meet(self, *nodes: int) -> None:
         self.says(messages.Met(), *nodes)
@@ -140,7 +140,7 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job.meet(0, 1)
     job.comes(2)
     job.ends(1, 2)
-    said = actions.Say("EP621 c has not joined the others, which go on without it: torchrun exited with 1")
+    said = actions.Log("EP621 c has not joined the others, which go on without it: torchrun exited with 1")
     assert said in job.done
     job.ends(0, 0, 1)
     assert job.outcome == WELL
@@ -192,7 +192,7 @@ def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> Non
     job.comes(2)
     job.ends(0, 0)
     if how == "lost":
-        job.hears(events.Lost(2))
+        job.hears(events.SessionLost(2))
     else:
         job.says(messages.Failed(71, "its sshd ended", False, False), 2)
     assert job.outcome is None

@@ -22,20 +22,20 @@ TREE = Path(__file__).parents[2]
 ID = r"EP[0-9]{3}"
 CLASSES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 ENDS = {name: kind.status for name, kind in CLASSES.items() if issubclass(kind, errors.EntrypointError)}
-ENDS |= {"Busy": 78}
+ENDS |= {"RunDirTaken": 78}
 PATCHES = ("deploy/_merge.py", "deploy/_patch.py")  # their errors become one of the spec
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
     "check/report.py": ["words"],  # nothing is wrong
-    "deploy/_patch.py": ["error.what"],
+    "deploy/_patch.py": ["error.summary"],
     "errors.py": ["str(self)"],
     "host/result.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
-    "job/rollcall.py": ["'; '.join((each.what for each in wrong))", "*wrong"],  # what two_leaders says
+    "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],  # what two_leaders says
     "job/ranks.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "run.py": ["what"],  # sshd's failure
-    "session/rollcall.py": ["f'{node.host}: {answer.what}'", "*answer.not_ready"],
+    "session/rollcall.py": ["f'{node.host}: {answer.summary}'", "*answer.not_ready"],
     "job/analysis.py": ["f'{id}{end.reason}'"],
 }
 

@@ -10,8 +10,8 @@ import pytest
 from entrypoint import registry, spec
 from entrypoint.errors import SpecError
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Machine
-from entrypoint.job.ranks import RankWatch
+from entrypoint.job.machine import Scheduler
+from entrypoint.job.ranks import LaunchMonitor
 from entrypoint.launchers import hydra
 from entrypoint.model import Facts, Launch
 from entrypoint.plan import assume_members, topology
@@ -105,8 +105,8 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     job = spec.load("hosts: [a, b]\nnode_rank: 0\ncommand: [prog]", "job.yaml", {}, {})
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
     there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
-    machine, talk = Machine(), SimpleNamespace(tell=lambda node, message: None)
-    watch = RankWatch(machine, job, there, [], cast(Any, talk), lambda outcome: None, lambda end: None, stays)
+    machine, talk = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
+    watch = LaunchMonitor(machine, job, there, [], cast(Any, talk), lambda outcome: None, lambda end: None, stays)
     answered: list[list[int]] = []
 
     def step(then: Any) -> None:

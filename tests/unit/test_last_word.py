@@ -21,7 +21,7 @@ FACTS = Facts(
 )  # fmt: skip
 TEXT = "hosts: [a=10.0.0.1, b=10.0.0.2]\nslots: 1\nlauncher: torchrun\ncommand: [train]\nsecret_file: /none\n"
 RELEASE = messages.Release(0, "done", True, False)
-END = actions.End(Outcome(0, "done", True))
+END = actions.EndNode(Outcome(0, "done", True))
 LIMIT = 2.0  # seconds
 
 
@@ -33,14 +33,14 @@ class Node:
         draft = settle(job, FACTS)
         self.now, self.rank = 1000.0, me
         self.machine = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
-        self.told(events.Began())
-        self.told(events.DoorOpened(NodeReport(me, 1, "")))
+        self.told(events.Started())
+        self.told(events.EndpointReady(NodeReport(me, 1, "")))
 
     def told(self, event: Any) -> list[Any]:
         return self.machine.handle(event, self.now)
 
     def hears(self, message: Any, sender: int | None = None) -> list[Any]:
-        return self.told(events.Heard(1 - self.rank if sender is None else sender, message))
+        return self.told(events.MessageReceived(1 - self.rank if sender is None else sender, message))
 
     def here(self, message: Any) -> list[Any]:
         return self.hears(message, self.rank)
@@ -50,7 +50,7 @@ class Node:
         begun, done = self.now, []
         while END not in done and self.machine.wake < math.inf:
             self.now = max(self.now, self.machine.wake)
-            done = self.told(events.Woke())
+            done = self.told(events.TimerFired())
         return self.now - begun, done
 
 
@@ -70,10 +70,10 @@ def worker(started: bool = True) -> Node:
 
 def test_a_released_worker_stays_until_the_leader_ends_the_session() -> None:
     node = worker()
-    assert node.hears(RELEASE) == [actions.TellPhases(), actions.Send(0, messages.Leaving())]
+    assert node.hears(RELEASE) == [actions.ReportPhases(), actions.Send(0, messages.Goodbye())]
     node.now += 1.0
     assert node.here(messages.Pong(0.0, 0)) == [actions.Send(0, messages.Pong(0.0, 0))], "nothing else ends it"
-    assert node.told(events.Lost(0)) == [END]
+    assert node.told(events.SessionLost(0)) == [END]
 
 
 def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
@@ -90,7 +90,7 @@ def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
 def test_without_a_session_it_leaves_at_once() -> None:
     node = Node(1)
     node.told(events.Signalled(15))
-    assert isinstance(node.here(messages.Stopped())[-1], actions.End)
+    assert isinstance(node.here(messages.Stopped())[-1], actions.EndNode)
 
 
 @pytest.mark.parametrize("last", ["refuse", "sigterm"])
@@ -98,13 +98,13 @@ def test_other_last_words_are_waited_for_as_well(last: str) -> None:
     node = Node(1)
     if last == "refuse":
         said = node.hears(hello(launcher="mpirun"))
-        assert isinstance(said[0].message, messages.Refuse)
+        assert isinstance(said[0].message, messages.Reject)
     else:
         node.hears(hello())
         said = node.told(events.Signalled(15))
         assert said[0].message.stop
-    assert not any(isinstance(each, actions.End) for each in node.here(messages.Stopped()))
-    (ended,) = node.told(events.Lost(0))
+    assert not any(isinstance(each, actions.EndNode) for each in node.here(messages.Stopped()))
+    (ended,) = node.told(events.SessionLost(0))
     assert ended.outcome.status == {"refuse": 78, "sigterm": 143}[last]
 
 
@@ -121,16 +121,16 @@ def test_the_leader_ends_the_session_of_whoever_has_said_its_last_word() -> None
     ended = messages.Ended(0, "torchrun", "torchrun exited with 0", (), True)
     node.here(ended)
     node.hears(ended)
-    done = node.hears(messages.Leaving())
-    assert [type(each) for each in done] == [actions.HangUp, actions.End]
+    done = node.hears(messages.Goodbye())
+    assert [type(each) for each in done] == [actions.CloseSession, actions.EndNode]
 
 
 def test_one_that_leaves_and_was_not_released_is_lost() -> None:
     node = leader()
     node.told(events.Prepared(0, None))
-    assert node.hears(messages.Leaving()) == [actions.HangUp(1)]
-    lost = node.told(events.Lost(1))
-    assert any(isinstance(each, actions.Lost) for each in lost)
+    assert node.hears(messages.Goodbye()) == [actions.CloseSession(1)]
+    lost = node.told(events.SessionLost(1))
+    assert any(isinstance(each, actions.NodeLost) for each in lost)
     assert node.machine.outcome is not None
     assert node.machine.outcome.status == 75
 
@@ -138,5 +138,5 @@ def test_one_that_leaves_and_was_not_released_is_lost() -> None:
 def test_one_that_is_told_to_stop_before_the_start_is_called_again() -> None:
     node = Node(0)
     node.told(events.Answered(1, NodeReport(1, 1, "")))
-    assert node.hears(messages.Failed(143, "EP611", False, stop=True)) == [actions.HangUp(1)]
-    assert actions.Call(1) in node.told(events.Lost(1))
+    assert node.hears(messages.Failed(143, "EP611", False, stop=True)) == [actions.CloseSession(1)]
+    assert actions.Call(1) in node.told(events.SessionLost(1))

@@ -47,8 +47,8 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     given = {"kill": ["worker-3@5s", "worker-1@2s"], "stop": ["worker-1@2s+1s"], "late": ["worker-1@1s", "worker-1@2s"]}
     with pytest.raises(UsageError) as raised:
         faults.read(given, "soon", 3)
-    assert raised.value.what == "EP020 4 of the faults cannot be made"
-    assert raised.value.seen == (
+    assert raised.value.summary == "EP020 4 of the faults cannot be made"
+    assert raised.value.detail == (
         "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s' (only a freeze ends), "
         "--late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon' (not a time, such as 20s)"
     )

@@ -12,7 +12,7 @@ import pytest
 from entrypoint.netcheck.analysis import findings, summary, usual
 from entrypoint.netcheck.page import page, step
 from entrypoint.netcheck.pairs import chosen, rounds
-from entrypoint.netcheck.result import Limits, Measured, Result, as_json, bus_bandwidth
+from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, as_json, bus_bandwidth
 from entrypoint.netcheck.table import text
 from entrypoint.values import replace
 from tests.netchecks import Change, made_up, made_up_page, of, slow
@@ -41,7 +41,7 @@ def test_of_many_nodes_a_sample_is_measured(nodes: int) -> None:
     assert {tuple(each) for each in made} <= every
 
 
-def found(result: Result, limits: Limits = WARN) -> list[tuple[tuple[int, ...], tuple[str, ...], bool]]:
+def found(result: NetcheckResult, limits: Limits = WARN) -> list[tuple[tuple[int, ...], tuple[str, ...], bool]]:
     return [(each.nodes, each.causes, each.fails) for each in findings(result, limits)]
 
 

@@ -228,7 +228,7 @@ def refused(text: str, device: Device) -> str:
     try:
         checks._check_device(spec, planning.settle(spec, facts(), topology))
     except ConfigError as error:
-        return f"{error.status} {error.what}"
+        return f"{error.status} {error.summary}"
     return ""
 
 

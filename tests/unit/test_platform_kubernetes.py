@@ -88,8 +88,8 @@ def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
 def test_what_is_missing_is_said(facts: Facts, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         located(facts, text)
-    assert caught.value.what.startswith(message)
-    assert "ENTRYPOINT_" in caught.value.do or "name all hosts" in caught.value.do
+    assert caught.value.summary.startswith(message)
+    assert "ENTRYPOINT_" in caught.value.hint or "name all hosts" in caught.value.hint
 
 
 @pytest.mark.parametrize("hostname", ["train-0", "js-w-0-0", "machine"])

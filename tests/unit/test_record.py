@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from entrypoint.job import actions, events, messages
-from entrypoint.job.record import Record
+from entrypoint.job.record import TimelineRecorder
 from entrypoint.model import Device, Members, Node, NodeReport, Topology
 from entrypoint.phases import Phase
 
 HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "")
-FACTS = messages.Facts(1, "", "1", 0.0, 1, None, None, ())
+FACTS = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())
 REPORT = NodeReport(1, 1, "1")
 RELEASE = messages.Release(0, "", False, False)
 
 
-def record(me: int, nodes: int = 2) -> Record:
+def record(me: int, nodes: int = 2) -> TimelineRecorder:
     """Of a node whose entrypoint was started at 98, and whose hooks ended at 100."""
     hosts = tuple(Node(rank, f"node-{rank}", 1) for rank in range(nodes))
     topology = Topology("job", hosts, me, "local", Device("cpu", 0, ""), "/run", "u")
-    return Record(topology, [Phase("facts", 98.0, 100.0)], 100.0)
+    return TimelineRecorder(topology, [Phase("facts", 98.0, 100.0)], 100.0)
 
 
-def play(kept: Record, *steps: tuple[float, Any]) -> Record:
+def play(kept: TimelineRecorder, *steps: tuple[float, Any]) -> TimelineRecorder:
     """Show it what happens; a step is its time, and an event, an action, or what a rank does."""
     for now, what in steps:
         if isinstance(what, tuple):
@@ -37,7 +37,7 @@ def play(kept: Record, *steps: tuple[float, Any]) -> Record:
     return kept
 
 
-def own(kept: Record, now: float) -> list[tuple[str, float]]:
+def own(kept: TimelineRecorder, now: float) -> list[tuple[str, float]]:
     """Its own phases and their seconds; they have no gap."""
     phases = [each for each in kept.phases(now) if not each.about]
     assert all(before.end == after.start for before, after in pairwise(phases))
@@ -46,22 +46,22 @@ def own(kept: Record, now: float) -> list[tuple[str, float]]:
 
 
 BOOT = (
-    (101.0, events.Began()),
-    (101.0, actions.OpenDoor()),
-    (103.0, events.DoorOpened(REPORT)),
+    (101.0, events.Started()),
+    (101.0, actions.OpenEndpoint()),
+    (103.0, events.EndpointReady(REPORT)),
 )
 WORKER = (
     *BOOT,
-    (106.0, events.Heard(0, HELLO)),
-    (106.0, actions.Report({}, "")),
+    (106.0, events.MessageReceived(0, HELLO)),
+    (106.0, actions.AnswerRollCall({}, "")),
     (107.0, actions.Answer(FACTS)),
-    (111.0, events.Heard(0, messages.Start(1))),
+    (111.0, events.MessageReceived(0, messages.Start(1))),
     (112.0, ("start", "rank 0")),
     (114.0, ("output", "rank 0")),
     (120.0, ("end", "rank 0")),
     (121.0, actions.Send(1, messages.Stop(0))),
-    (122.0, events.Heard(1, messages.Stopped())),
-    (124.0, events.Heard(0, RELEASE)),
+    (122.0, events.MessageReceived(1, messages.Stopped())),
+    (124.0, events.MessageReceived(0, RELEASE)),
 )
 
 
@@ -83,16 +83,16 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         *BOOT,
         (103.0, actions.Call(1)),
         (103.0, actions.Call(2)),
-        (103.5, events.Unreached(1, "no DNS")),
-        (104.0, events.Unreached(2, "refused", named=103.2)),
+        (103.5, events.Unreachable(1, "no DNS")),
+        (104.0, events.Unreachable(2, "refused", named=103.2)),
         (106.0, events.Answered(1, REPORT, named=105.5)),
         (107.0, actions.Prepare(Members(()))),
         (108.0, events.Prepared(1, None)),
         (108.0, actions.Send(1, messages.Start(1))),
-        (109.0, events.Lost(2, "")),
+        (109.0, events.SessionLost(2, "")),
         (110.0, actions.Send(1, RELEASE)),
-        (111.0, events.Heard(1, part)),
-        (111.5, events.Lost(1, "")),
+        (111.0, events.MessageReceived(1, part)),
+        (111.5, events.SessionLost(1, "")),
     )
     assert own(kept, 112.0)[2:] == [("keys", 2), ("roll call", 4), ("files", 1), ("launch", 2), ("release", 2)]
     spans = [(each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about]
@@ -114,10 +114,16 @@ def test_what_comes_twice_or_late_changes_nothing() -> None:
     once, twice = record(1), record(1)
     play(once, *WORKER)
     late = (messages.Start(1), RELEASE)
-    play(twice, *WORKER[:9], (114.5, ("output", "rank 0")), (114.6, events.Heard(0, messages.Start(1))), *WORKER[9:])
+    play(
+        twice,
+        *WORKER[:9],
+        (114.5, ("output", "rank 0")),
+        (114.6, events.MessageReceived(0, messages.Start(1))),
+        *WORKER[9:],
+    )
     assert once.told(125.0).phases[:5] == twice.told(125.0).phases[:5]
     assert twice.told(125.0).started == 111.0
-    play(once, (125.0, actions.Send(1, messages.Stop(0))), (126.0, events.Heard(0, late[1])))
+    play(once, (125.0, actions.Send(1, messages.Stop(0))), (126.0, events.MessageReceived(0, late[1])))
     assert own(once, 127.0)[-1] == ("release", 5)
 
 
@@ -125,7 +131,12 @@ def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() ->
     kept = play(record(1), *BOOT)
     for number in range(20_000):
         now = 104.0 + number / 1000
-        step = (events.Heard(0, HELLO), actions.Report({}, ""), actions.Answer(FACTS), events.Lost(0))
+        step = (
+            events.MessageReceived(0, HELLO),
+            actions.AnswerRollCall({}, ""),
+            actions.Answer(FACTS),
+            events.SessionLost(0),
+        )
         play(kept, *((now, each) for each in step), (now, ("start", "rank 0")), (now, ("end", "rank 0")))
     own(kept, 200.0)
     assert len(kept.told(200.0).phases) < messages.PHASES
@@ -137,7 +148,7 @@ def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() ->
 def test_an_attempt_before_the_last_is_one_phase(attempts: int) -> None:
     kept = play(record(1), *WORKER)
     if attempts == 2:
-        play(kept, (130.0, events.Began()), (131.0, actions.OpenDoor()))
+        play(kept, (130.0, events.Started()), (131.0, actions.OpenEndpoint()))
         assert own(kept, 132.0) == [("facts", 2), ("earlier attempts", 31), ("keys", 1)]
         assert (kept.told(132.0).started, kept.peers) == (0.0, {})
     else:

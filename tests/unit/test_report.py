@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entrypoint.errors import NoInputError
-from entrypoint.report.merge import Shift, merge, parse
+from entrypoint.report.merge import ClockShift, merge, parse
 from entrypoint.report.page import Axis, page
 from entrypoint.report.trace import trace
 from entrypoint.report.words import span, table, who_was_last
@@ -30,27 +30,27 @@ def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float
 
 @pytest.mark.parametrize("by", [0.0, 1e6, -1e6])
 def test_clocks_that_begin_anywhere_meet_on_one_axis(by: float) -> None:
-    shift = Shift.between(THEIRS, shifted(by))
+    shift = ClockShift.between(THEIRS, shifted(by))
     assert shift is not None
     assert (shift(10.0), shift(50.0), shift.error) == pytest.approx((10.0 + by, 50.0 + by, 0.25))
 
 
 def test_the_tighter_limits_count() -> None:
     mine = shifted(100.0) | {"answered": 110.002, "released": 189.998}
-    shift = Shift.between(THEIRS, mine)
+    shift = ClockShift.between(THEIRS, mine)
     assert shift is not None
     assert (shift(10.0), shift.error) == pytest.approx((110.0, 0.002))
 
 
 def test_clocks_that_drift_apart_over_days() -> None:
-    shift = Shift.between(THEIRS, shifted(100.0, later=4.0))
+    shift = ClockShift.between(THEIRS, shifted(100.0, later=4.0))
     assert shift is not None
     assert (shift(10.0), shift(91.0), shift(50.5)) == pytest.approx((110.0, 195.0, 152.5))
     assert shift.error == pytest.approx(0.25)
 
 
 def test_a_node_that_heard_nothing_has_no_place() -> None:
-    assert Shift.between(dict.fromkeys(THEIRS, 0.0), shifted(1.0)) is None
+    assert ClockShift.between(dict.fromkeys(THEIRS, 0.0), shifted(1.0)) is None
     given = recorded()
     given["peers"]["1"]["part"] |= dict.fromkeys(THEIRS, 0.0)
     assert "its clock cannot be compared" in merge(given).bars[1].note

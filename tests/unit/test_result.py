@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError
-from entrypoint.host.result import Result, classify, line
+from entrypoint.host.result import NodeResult, classify, line
 from entrypoint.model import Device, Node, Outcome, Topology
 
 
@@ -117,7 +117,7 @@ def forge(folder: Path) -> Path:
 def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
     file = forge(shared)
     with pytest.raises(ConfigError) as caught:
-        Result(print).about(topology(shared))
+        NodeResult(print).about(topology(shared))
     assert str(caught.value) == (
         f"EP411 another user's file is in the place of this job's result | {file} is owned by 1234, we are 65534"
         " | remove it, or set ENTRYPOINT_RUN_DIR to another place"
@@ -127,7 +127,7 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
 def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     """What came into its place while the job ran is not taken for it unnoticed."""
     said: list[str] = []
-    result = Result(said.append)
+    result = NodeResult(said.append)
     result.about(topology(shared))
     assert result.end(Outcome(7, "x")).status == 7
     assert (json.loads((shared / "run-result.json").read_text())["status"], said) == (7, [])

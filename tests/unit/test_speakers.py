@@ -24,11 +24,11 @@ WELL = {"status": 0, "what": "mpirun", "reason": "mpirun exited with 0", "tail":
 SAMPLES = {
     type(each): each
     for each in (
-        messages.Facts(1, "", __version__, 0.0, 1, None, None, ()),
-        messages.Busy(messages.TAKEN),
-        messages.Refuse("a", "b", "c"),
+        messages.NodeInfo(1, "", __version__, 0.0, 1, None, None, ()),
+        messages.Taken(messages.TAKEN),
+        messages.Reject("a", "b", "c"),
         messages.Pong(0.0, 0),
-        messages.Shown(),
+        messages.StacksShown(),
         messages.RankStart(1, 9),
         messages.RankEnd(0, 0, (), ""),
         messages.Ended(**WELL),
@@ -37,20 +37,20 @@ SAMPLES = {
         messages.Daemon("orted", 0, ""),
         messages.Limit("no more"),
         messages.Failed(9, "it cannot", False, False),
-        messages.Hurry(),
+        messages.ForceStop(),
         messages.Signal("SIGUSR1"),
         messages.Stopped(),
-        messages.Observed({}),
+        messages.ProbeResult({}),
         messages.Phases((), 0.0, 0.0, 0.0, 0.0),
-        messages.Leaving(),
+        messages.Goodbye(),
         messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
         messages.Start(1),
         messages.StartDaemon("orted"),
         messages.Ping(0),
         messages.Stacks(),
         messages.Stop(1.0),
-        messages.Look(),
-        messages.LetGo(),
+        messages.Probe(),
+        messages.ReleaseFailedRanks(),
         messages.Release(0, "done", True, False),
     )
 }
@@ -69,8 +69,8 @@ class Node:
         self.answered = 0  # how many of these are
         self.launch = draft.launch
         self.machine: Any = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
-        self.told(events.Began())
-        self.told(events.DoorOpened(NodeReport(me, 2, __version__, "4.1.4")))
+        self.told(events.Started())
+        self.told(events.EndpointReady(NodeReport(me, 2, __version__, "4.1.4")))
 
     def told(self, event: Any) -> list[Any]:
         done: list[Any] = self.machine.handle(event, self.now)
@@ -78,7 +78,7 @@ class Node:
         return done
 
     def hears(self, *said: Any, sender: int = 1) -> list[Any]:
-        return [action for message in said for action in self.told(events.Heard(sender, message))]
+        return [action for message in said for action in self.told(events.MessageReceived(sender, message))]
 
     def answers(self, *nodes: int, attempt: int = 1) -> None:
         self.told(events.NameState("a", ""))
@@ -96,12 +96,12 @@ class Node:
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 1.0)
-            self.told(events.Woke())
+            self.told(events.TimerFired())
             while self.answered < len(self.done):
                 self.answered += 1
                 match self.done[self.answered - 1]:
-                    case actions.Measure():
-                        self.told(events.Progress(100, True))
+                    case actions.CheckOutputProgress():
+                        self.told(events.OutputProgress(100, True))
                     case actions.Send(node, messages.Ping(number)):
                         self.hears(messages.Pong(0.0, number), sender=node)
 
@@ -111,18 +111,18 @@ class Node:
         return decided
 
     def rejected(self) -> set[int]:
-        return {each.node for each in self.done if isinstance(each, actions.HangUp)}
+        return {each.node for each in self.done if isinstance(each, actions.CloseSession)}
 
 
-LATER = {messages.Facts, messages.Busy, messages.Refuse}  # answers to the roll call, which is over
+LATER = {messages.NodeInfo, messages.Taken, messages.Reject}  # answers to the roll call, which is over
 NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messages.Daemon, messages.Limit}
 NO_JOB = {messages.RankStart, messages.RankEnd, messages.Ended, messages.Met, messages.DaemonStarted, messages.Limit}
 REFUSED = {
-    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Observed},
-    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Observed},
-    "torchrun": LATER | NO_RANKS | {messages.Met, messages.Observed},
-    "plain": LATER | NO_RANKS | {messages.Met, messages.Observed},
-    "elastic": LATER | NO_RANKS | {messages.Observed},
+    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.ProbeResult},
+    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.ProbeResult},
+    "torchrun": LATER | NO_RANKS | {messages.Met, messages.ProbeResult},
+    "plain": LATER | NO_RANKS | {messages.Met, messages.ProbeResult},
+    "elastic": LATER | NO_RANKS | {messages.ProbeResult},
 }
 
 
@@ -140,7 +140,7 @@ def test_what_a_worker_may_say_of_a_running_job(launcher: str, message: type) ->
     node = Node(launcher=launcher).start()
     node.hears(SAMPLES[message])
     refused = message in REFUSED[launcher]
-    assert node.rejected() == ({1} if refused or message is messages.Leaving else set())
+    assert node.rejected() == ({1} if refused or message is messages.Goodbye else set())
     assert node.outcome != Outcome(0, ""), "whatever it says"
     assert node.outcome is None or node.outcome.status != 0
     if refused and launcher != "elastic":
@@ -192,8 +192,8 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
     started &= called
     refused = {
         (False, False): set(messages.FROM_LEADER) - {messages.Hello},
-        (True, False): {messages.StartDaemon, messages.Look, messages.Release},
-        (True, True): {messages.Hello, messages.Look},
+        (True, False): {messages.StartDaemon, messages.Probe, messages.Release},
+        (True, True): {messages.Hello, messages.Probe},
     }[called, started]
     if message not in refused:
         return

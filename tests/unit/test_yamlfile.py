@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from entrypoint.secret import is_secret
 from entrypoint.spec import yamlfile
-from entrypoint.spec.items import Item, Report, one_line
+from entrypoint.spec.items import Item, ProblemList, one_line
 from entrypoint.spec.yamlfile import read
 
 
@@ -24,13 +24,13 @@ def plain(item: Item | None) -> Any:
 
 
 def problems(text: str) -> list[str]:
-    report = Report()
+    report = ProblemList()
     read(text, "f", report)
     return report.error().lines()
 
 
 def value(text: str) -> Any:
-    report = Report()
+    report = ProblemList()
     item = read(text, "f", report)
     assert not report, report.error()
     return plain(item)
@@ -44,7 +44,7 @@ def test_utf_16_is_named(encoding: str) -> None:
 
 
 def test_every_value_knows_its_place() -> None:
-    item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", Report())
+    item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", ProblemList())
     assert item is not None
     second = item.value["b"].value[1]
     assert item.value["a"].place.where == "job.yaml:1:4"
@@ -104,7 +104,7 @@ def test_values(text: str, expected: object) -> None:
     ],
 )
 def test_what_yaml_makes_of_a_word_is_named(written: str, seen: str) -> None:
-    item = read(f"a: {written}", "f", Report())
+    item = read(f"a: {written}", "f", ProblemList())
     assert item is not None
     assert item.value["a"].seen == seen
 
@@ -215,7 +215,7 @@ YAMLISH = st.lists(st.sampled_from([*"[]{}:,-?!&*|>%@#'\"\n\t ~<=.a0\0\ud800", *
 
 @given(st.one_of(YAMLISH.map("".join), st.text(), st.binary().map(lambda b: b.decode(errors="surrogateescape"))))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    report = Report()
+    report = ProblemList()
     item = read(text, "f", report)
     assert item is not None or report
     if report:
