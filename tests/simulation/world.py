@@ -243,12 +243,12 @@ class Container:
 
     # -- actions
 
-    def _do_say(self, action: actions.Log) -> None:
+    def _do_log(self, action: actions.Log) -> None:
         pass
 
-    _do_missing = _do_showline = _do_say
+    _do_showwaiting = _do_showline = _do_log
 
-    def _do_opendoor(self, action: actions.OpenEndpoint) -> None:
+    def _do_openendpoint(self, action: actions.OpenEndpoint) -> None:
         not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
         if self._world.schedule.unwritable == self.rank:
             if not analysis.reopens(not_ready, UNWRITABLE):
@@ -366,17 +366,17 @@ class Container:
     def _do_answer(self, action: actions.Answer) -> None:
         pass
 
-    def _do_report(self, action: actions.AnswerRollCall) -> None:
+    def _do_answerrollcall(self, action: actions.AnswerRollCall) -> None:
         assert self.machine is not None
         report = replace(self._report, attempt=self.machine.attempt, not_ready=action.stop or self._report.not_ready)
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
-    def _do_tellphases(self, action: actions.ReportPhases) -> None:
+    def _do_reportphases(self, action: actions.ReportPhases) -> None:
         self.spoke = self._world.now
         self._transmit(self.sessions[0], self.record.told(self._world.now))
 
-    def _do_hangup(self, action: actions.CloseSession) -> None:
+    def _do_closesession(self, action: actions.CloseSession) -> None:
         self.sessions[action.node].close(0)
         self._soon(events.SessionLost(action.node))
 
@@ -388,17 +388,17 @@ class Container:
         if self._world.mpirun:
             self._world.mpirun.answered(action.status)
 
-    def _do_lost(self, action: actions.NodeLost) -> None:
+    def _do_nodelost(self, action: actions.NodeLost) -> None:
         pass
 
-    def _do_measure(self, action: actions.CheckOutputProgress) -> None:
+    def _do_checkoutputprogress(self, action: actions.CheckOutputProgress) -> None:
         self._soon(events.OutputProgress(self._world.mpirun.written() if self._world.mpirun else 100, True))
 
     def _do_awaitlaunchers(self, action: actions.AwaitLaunchers) -> None:
         boot = self.boots
         self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()) if self.is_boot(boot) else None)
 
-    def _do_end(self, action: actions.EndNode) -> None:
+    def _do_endnode(self, action: actions.EndNode) -> None:
         outcome = action.outcome
         assert self.machine is not None
         attempt = self.machine.attempt
