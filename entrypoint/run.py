@@ -29,7 +29,6 @@ from entrypoint.job.analysis import ended, reopens
 from entrypoint.job.record import TimelineRecorder
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
-from entrypoint.phases import SSHD
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.programs import hooks
@@ -166,7 +165,9 @@ class Loop:
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
-            self._programs = Programs(spec, facts, draft, self._run_dir, log, self._here, self._background, record.rank)
+            self._programs = Programs(
+                spec, facts, draft, self._run_dir, log, self._here, self._background, self._note_rank
+            )
         except EntrypointError:
             self._run_dir.close()
             raise
@@ -207,6 +208,14 @@ class Loop:
                 self._perform(action)
             except Exception as error:
                 self._failed(error)
+
+    def _note_rank(self, event: str, what: str, now: float) -> None:
+        """A rank or program of this node starts, prints for the first time, or ends."""
+        self._record.rank(event, what, now)
+        if event == "start":
+            self.tell(events.RankStarted())
+        elif event == "output":
+            self.tell(events.RankPrinted())
 
     def _here(self, message: Any) -> None:
         self.tell(events.MessageReceived(self._me, message))
@@ -305,8 +314,8 @@ class Loop:
                 self.tell(events.OutputProgress(programs.written(), process.is_read(1, 2)))
             case actions.AwaitLaunchers():
                 self._background(self._await_launchers())
-            case actions.NodeLost():
-                pass  # `State` has seen it
+            case actions.Entered():
+                pass  # the timeline and the status have seen it
             case actions.EndNode(outcome):
                 self._over.set_result(outcome)
             case _:
@@ -329,7 +338,7 @@ class Loop:
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
-        self._record.enter(SSHD, time.monotonic())
+        self.tell(events.KeysReady())
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"

@@ -39,7 +39,9 @@ class JobView(Protocol):
     """What is read of the leader or worker itself."""
 
     attempt: int
-    outcome: Outcome | None
+
+    @property
+    def outcome(self) -> Outcome | None: ...
 
 
 class State:

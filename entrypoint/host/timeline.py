@@ -11,24 +11,24 @@ from entrypoint import __version__
 from entrypoint.host import proc
 from entrypoint.host.result import timeline_of
 from entrypoint.job.record import TimelineRecorder
-from entrypoint.phases import CONTAINER, FACTS, HOOKS, Phase
+from entrypoint.phases import Phase, Span
 
 _FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
 _LONGEST = 3600.0  # seconds; a container that is older was not started for this job
 
 
-def before(begun: float, hooked: float) -> list[Phase]:
+def before(begun: float, hooked: float) -> list[Span]:
     """What was before the boot: the start hooks ran from `begun` to `hooked` (monotonic seconds)."""
     own = min(_started("self", begun), begun)
-    return [*_container(own), Phase(FACTS, own, begun), Phase(HOOKS, begun, hooked)]
+    return [*_container(own), Span(Phase.FACTS.timeline, own, begun), Span(Phase.HOOKS.timeline, begun, hooked)]
 
 
-def _container(own: float) -> Iterator[Phase]:
+def _container(own: float) -> Iterator[Span]:
     with contextlib.suppress(OSError):
         if os.getpid() != 1 and os.stat("/proc/self/ns/pid").st_ino != _FIRST and proc.is_below(os.getpid(), 1):
             first = _started(1, own)
             if 0 < own - first < _LONGEST:
-                yield Phase(CONTAINER, first, own)
+                yield Span(Phase.CONTAINER.timeline, first, own)
 
 
 def _started(pid: int | str, unknown: float) -> float:

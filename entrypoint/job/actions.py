@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoint.model import Members, Outcome
+from entrypoint.phases import Phase
 from entrypoint.values import dataclass
 
 
@@ -127,11 +128,12 @@ class AwaitLaunchers:
 
 
 @dataclass(frozen=True)
-class NodeLost:
-    """Another node is lost, and why. Nothing is to be done: it is for those who ask how the job is."""
+class Entered:
+    """A node is in this phase from now on, or more is known of it. Nothing is to be done: it is for those who watch."""
 
     node: int
-    why: str
+    phase: Phase
+    detail: str = ""
 
 
 @dataclass(frozen=True)

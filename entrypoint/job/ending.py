@@ -7,8 +7,10 @@ from entrypoint.job import actions, messages
 from entrypoint.job.analysis import follow
 from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peers
+from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Topology
+from entrypoint.phases import Phase
 from entrypoint.spec import JobSpec
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
@@ -21,15 +23,26 @@ _LOOK = 0.5  # seconds between two looks at that
 class Ending:
     """The end of one attempt."""
 
-    def __init__(self, machine: Scheduler, spec: JobSpec, topology: Topology, peers: Peers, talk: Outbox) -> None:
-        self._machine, self._spec, self._topology, self._peers, self._talk = machine, spec, topology, peers, talk
+    def __init__(
+        self,
+        machine: Scheduler,
+        state: JobState,
+        spec: JobSpec,
+        topology: Topology,
+        peers: Peers,
+        talk: Outbox,
+    ) -> None:
+        self._machine = machine
+        self._state = state
+        self._spec = spec
+        self._topology = topology
+        self._peers = peers
+        self._talk = talk
         self._outcome: Outcome | None = None
         self._attempt = 1
-        self._force = False  # force stop, after a second signal: nobody waits for the grace
         self._late = False  # whether only silent nodes have not left yet
         self._passed = -1  # bytes that the launchers had written when that changed last,
         self._moved = 0.0  # and when that was
-        self.stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
 
     def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
@@ -38,14 +51,16 @@ class Ending:
             self._release()
             return
         grace = self._spec.timeouts.grace
-        self._talk.tell_all(messages.Stop(0 if self._force else grace))
+        for node in (self._topology.me, *self._peers.alive()):
+            self._state.enter(Phase.ENDING, node)
+        self._talk.tell_all(messages.Stop(0 if self._state.force else grace))
         self._talk.expect(messages.Stopped, grace + KILL_MARGIN, self._let_go)
 
     def force(self) -> None:
         """Force stop: wait neither for the grace nor for silent nodes."""
-        if self._force:
+        if self._state.force:
             return
-        self._force = True
+        self._state.force = True
         if self._talk.is_open(messages.Stopped):
             self._talk.tell_all(messages.Stop(0))
         if self._passed >= 0:
@@ -65,7 +80,7 @@ class Ending:
     def progress(self, written: int, read: bool) -> None:
         """What the launchers have written so far, and whether our output has room."""
         now, before = self._machine.now, self._passed
-        if before < 0 or self._talk.over:
+        if before < 0 or self._state.is_released:
             return  # an earlier question's answer
         self._passed = written
         if written != before:
@@ -78,34 +93,38 @@ class Ending:
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""
         self._machine.drop("launchers")
-        if not self._talk.over:
+        if not self._state.is_released:
             self._release()
 
     def _release(self) -> None:
         assert self._outcome is not None
-        self._outcome = follow(self._outcome, self._attempt, self._spec.restarts, self.stop)
-        for node in self._peers:
+        self._outcome = follow(self._outcome, self._attempt, self._spec.restarts, self._state.stop)
+        for node, peer in self._peers.items():
             self._talk.tell(node, messages.Release(**vars(self._outcome)))
-        self._talk.over = True
+            if not peer.lost:
+                self._state.enter(Phase.RELEASED, node)
+        self._state.enter(Phase.RELEASED)
         self._talk.note(self._topology.me, messages.Goodbye)
         # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._talk.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
     def came(self, node: int) -> None:
         """A node of an elastic job has answered only now. Before the others are told the outcome, it is one of them."""
-        if self._talk.over and self._outcome is not None:
+        if self._state.is_released and self._outcome is not None:
             self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
+            self._state.enter(Phase.RELEASED, node)
 
     def left(self, node: int) -> None:
         """It has got the outcome. If none was told, it is lost when its session ends."""
-        if self._talk.over:
+        if self._state.is_released:
+            self._state.enter(Phase.ENDED, node)
             del self._peers[node]
             self._talk.note(node, messages.Goodbye)
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
         silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Goodbye)]
-        if not silent or self._force:
+        if not silent or self._state.force:
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
@@ -116,4 +135,4 @@ class Ending:
 
     def _end(self) -> None:
         assert self._outcome is not None
-        self._machine.end(self._outcome)
+        self._state.end(self._outcome)

@@ -22,6 +22,11 @@ class TimerFired:
 
 
 @dataclass(frozen=True)
+class KeysReady:
+    """The job's keys are written; sshd is started with them."""
+
+
+@dataclass(frozen=True)
 class EndpointReady:
     """This node can be logged in to. `report`: what it says of itself at the roll call."""
 
@@ -103,6 +108,16 @@ class Prepared:
 
     asked: int
     awaited: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class RankStarted:
+    """A rank or program of this node has started."""
+
+
+@dataclass(frozen=True)
+class RankPrinted:
+    """A rank or program of this node has printed for the first time."""
 
 
 @dataclass(frozen=True)

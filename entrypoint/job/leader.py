@@ -18,9 +18,11 @@ from entrypoint.job.peers import Peer, Peers
 from entrypoint.job.ranks import NO_LOGIN, LaunchMonitor
 from entrypoint.job.rollcall import RollCall, has_run
 from entrypoint.job.stalls import StallDetector
+from entrypoint.job.state import JobState
 from entrypoint.job.survey import Inquiry
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
+from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
@@ -36,25 +38,30 @@ class Leader:
         self._act, self._log, self._after = machine.act, machine.log, machine.after
         topology = self._topology = draft.topology
         self._me = topology.me
+        others = (node.rank for node in topology.peers) if draft.mode == "coordinated" else ()
+        self.state = JobState(machine, self._me, others)
         self._peers = Peers(self._heartbeat_timeout, topology.this.host)
-        self._talk = Outbox(machine, self._me, self._peers)
+        self._talk = Outbox(machine, self.state, self._me, self._peers)
         self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
-        self._roll_call = RollCall(machine, spec, topology, draft.launch.least, self._look_complete)
+        self._roll_call = RollCall(machine, self.state, spec, topology, draft.launch.least, self._look_complete)
         self._ends = AwaitedEnds(least=draft.launch.least or 0)
         failures, stay = self._ends.failures, draft.launch.agents_stay
         self._ranks = LaunchMonitor(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
-        self._stalls = StallDetector(machine, spec, self._me, self._talk, self._decide)
-        self._ending = Ending(machine, spec, topology, self._peers, self._talk)
-        self._survey = Inquiry(machine, draft, self._peers, self._talk, self._decide)
+        self._stalls = StallDetector(machine, self.state, spec, self._me, self._talk, self._decide)
+        self._ending = Ending(machine, self.state, spec, topology, self._peers, self._talk)
+        self._survey = Inquiry(machine, self.state, draft, self._peers, self._talk, self._decide)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began
         self._asked = False  # whether all were asked again after this node stood still
-        self._begun = False  # whether all were told to start
         self._running = False  # whether this node's own programs may run
-        self.outcome: Outcome | None = None  # the first one decided, whatever comes later
 
     # -- the machine
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The first outcome decided."""
+        return self.state.outcome
 
     @property
     def wake(self) -> float:
@@ -84,15 +91,14 @@ class Leader:
             self._roll_call.close()
             if self._survey.begin(outcome):
                 return  # it decides once more, when the table is shown
-            self.outcome = outcome
-            self._stalls.over = True
+            self.state.outcome = outcome
             others = self._draft.launch.awaited is not None or bool(self._ends.late())
             self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
 
     def _stop(self, outcome: Outcome) -> None:
         """Somebody asked us to stop. Nodes that are between two attempts hear it when they have answered."""
-        self._ending.stop = self._ending.stop or outcome
-        if self._roll_call.over:
+        self.state.stop = self.state.stop or outcome
+        if not self.state.is_calling:
             self._decide(outcome)
         else:
             self._roll_call.stop()
@@ -101,8 +107,8 @@ class Leader:
     def _hurry(self) -> None:
         """Force stop, after a second signal on some node."""
         self._ending.force()
-        if self._ending.stop:
-            self._decide(self._ending.stop)
+        if self.state.stop:
+            self._decide(self.state.stop)
 
     def _has_run(self) -> bool:
         """Whether something of this job ran before, as far as the nodes know that are there."""
@@ -113,44 +119,54 @@ class Leader:
 
     def _on_began(self, event: events.Started) -> None:
         if self._draft.mode == "coordinated":
+            self.state.enter(Phase.KEYS)
             self._act(actions.OpenEndpoint())
         else:
-            self._roll_call.over = True
+            self.state.enter(Phase.FILES)
             self._act(actions.Prepare(self._draft.members))
 
+    def _on_keys_ready(self, event: events.KeysReady) -> None:
+        if self.state.is_calling:
+            self.state.enter(Phase.SSHD)
+
     def _on_door_opened(self, event: events.EndpointReady) -> None:
-        self._own_report, self._opened = event.report, self._machine.now
+        if not self.state.is_calling:
+            return
+        self.state.enter(Phase.ROLL_CALL)
+        self._own_report = event.report
+        self._opened = self._machine.now
         self._roll_call.begin()
         self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
     def _on_name_state(self, event: events.NameState) -> None:
-        if not self._roll_call.over:
+        if self.state.is_calling:
             self._act(actions.ShowWaiting(f"the name {event.host}", event.state, peers=False))
         if not event.state:
             self._roll_call.own_name = True
             self._look_complete()
 
     def _on_unreached(self, event: events.Unreachable) -> None:
-        if not self._roll_call.over:
-            self._roll_call.unreached(self._host(event.node), event, self._machine.now)
+        if self.state.is_calling:
+            self._roll_call.unreached(self._topology.nodes[event.node], event, self._machine.now)
 
     def _on_disagreed(self, event: events.Rejected) -> None:
-        if self._begun:
+        if self.state.has_started:
             self._log(f"{self._host(event.node)} cannot join: {event.summary} | {event.detail} | {event.hint}")
             return
-        self._roll_call.disagreed(self._host(event.node), event)
+        self._roll_call.disagreed(self._topology.nodes[event.node], event)
         self._look_complete()
 
     def _on_answered(self, event: events.Answered) -> None:
         self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
-        if self._begun:
+        self.state.enter(Phase.WAITING, event.node)
+        if self.state.has_started:
             if self.outcome is None:
                 self._take_in(event.node, event.report)
             else:
                 self._ending.came(event.node)
             return
-        self._roll_call.miss(self._host(event.node), "")
+        self._roll_call.miss(self._topology.nodes[event.node], "")
         self._look_complete()
 
     def _take_in(self, node: int, report: NodeReport) -> None:
@@ -161,29 +177,31 @@ class Leader:
         self._ends.awaited.add(node)
         self._ends.met.discard(node)
         self._log(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
-        self._tell(node, messages.Start(self.attempt))
+        self._start(node)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
         """A node of an elastic job has failed before it has met the others, which go on without it."""
         self._log(f"{self._host(node)} cannot join: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
+        self.state.enter(Phase.RELEASED, node)
         del self._peers[node]
         self._talk.lose(node)
         self._ends.awaited.discard(node)
 
     def _look_complete(self) -> None:
         call = self._roll_call
-        if not call.over and call.is_complete(len(self._peers), len(self._topology.peers)):
+        if self.state.is_calling and call.is_complete(len(self._peers), len(self._topology.peers)):
             self._complete()
 
     def _complete(self) -> None:
         """All are here, or enough: see whether they can run one job together."""
-        self._roll_call.close()
-        if self._ending.stop:
-            self._decide(self._ending.stop)
+        if self.state.stop:
+            self._decide(self.state.stop)
             return
+        self._roll_call.close()
         if self._survey.begin():
             return
+        self.state.enter(Phase.FILES)
         assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
         answers = assumed | {node: peer.report for node, peer in self._peers.items()} | {self._me: self._own_report}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
@@ -211,15 +229,21 @@ class Leader:
         self._ranks.heard.slots = {self._host(node): report.slots for node, report in sorted(reports.items())}
         awaited = self._here if event.awaited is None else event.awaited
         self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
-        self._begun = self._running = True
+        self._running = True
         for node in [*self._peers, self._me]:
-            self._tell(node, messages.Start(self.attempt))
+            self._start(node)
         if self._draft.launch.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
         self._stalls.begin()
         if self._draft.launch.least and self._draft.mode == "coordinated":
             for node in {each.rank for each in self._topology.peers} - self._here:
                 self._act(actions.Call(node))
+
+    def _start(self, node: int) -> None:
+        """Tell a node to start its part. Only ranks under an MPI are reported by the nodes that they run on."""
+        has_reports = node == self._me or self._draft.launch.reports == "ranks"
+        self.state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
+        self._tell(node, messages.Start(self.attempt))
 
     # -- heartbeat
 
@@ -243,10 +267,10 @@ class Leader:
 
     def _lose(self, node: int, why: str) -> None:
         peer, host = self._peers[node], self._host(node)
-        if not self._roll_call.over:  # it is called again, should it come back
+        if self.state.is_calling:  # it is called again, should it come back
             del self._peers[node]
             self._talk.forget(node=node)
-            self._roll_call.miss(host, why or "answered, then went away")
+            self._roll_call.miss(self._topology.nodes[node], why or "answered, then went away")
             self._act(actions.Call(node))
             return
         peer.lost = True
@@ -258,8 +282,8 @@ class Leader:
             seen = f"its session ended, last word {silent:.1f}s before"
         lost = f"EP602 {host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
-        self._act(actions.NodeLost(node, reason))
-        if not self._talk.over:
+        self.state.enter(Phase.LOST, node, reason)
+        if not self.state.is_released:
             self._log(reason)  # say it now: the last line comes only after the grace
         if self._can_do_without(node):
             self._ends.awaited.discard(node)
@@ -275,7 +299,7 @@ class Leader:
     def _can_do_without(self, node: int) -> bool:
         """Whether this node does not count, or enough nodes of an elastic job are left that still run."""
         least, left = self._draft.launch.least, self._ends.awaited - {node}
-        goes_on = least is not None and self.outcome is None and self._begun
+        goes_on = least is not None and self.outcome is None and self.state.has_started
         return goes_on and (not self._ends.counts(node) or len(left) >= (least or 0))
 
     # -- what members say
@@ -304,7 +328,7 @@ class Leader:
         launch, host, rank = self._draft.launch, self._host(node), getattr(message, "rank", 0)
         holds = {
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
-            messages.STARTED: self._begun,
+            messages.STARTED: self.state.has_started,
             messages.RANKS: launch.reports == "ranks",
             messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
             messages.OWN_PROGRAM: launch.completion != "leader",
@@ -321,6 +345,8 @@ class Leader:
     def _rank_start(self, node: int, message: messages.RankStart) -> None:
         host, what = self._host(node), f"rank {message.rank}"
         other = self._ranks.started(message.rank, host)
+        if not other:
+            self._note_start(node)
         if other and node == self._me:  # what runs here is known
             (liar,) = (each.rank for each in self._topology.nodes if each.host == other)
             self._reject(liar, f"that {what} runs there, which runs on {host}")
@@ -329,6 +355,12 @@ class Leader:
         elif other:
             do = "see the logs of both: one of them reports what is not so"
             self._decide(RetryError(f"EP619 {other} and {host} both report that {what} runs there", hint=do).outcome)
+
+    def _note_start(self, node: int) -> None:
+        """A rank runs on that node. Once all ranks of the job do, no node launches any more."""
+        for each in self._here if self._ranks.heard.all_started() else {node} - {self._me}:
+            if self.state.of(each) is Phase.LAUNCHING:
+                self.state.enter(Phase.RUNNING, each)
 
     def _rank_end(self, node: int, message: messages.RankEnd) -> None:
         self._ranks.heard.ended[message.rank] = message.status
@@ -370,7 +402,8 @@ class Leader:
             self._settle(end)
 
     def _failed(self, node: int, message: messages.Failed) -> None:
-        if message.stop and not self._begun and not self._has_run():
+        self.state.note(node, message.reason)
+        if message.stop and not self.state.has_started and not self._has_run():
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._act(actions.CloseSession(node))
             return
@@ -379,7 +412,7 @@ class Leader:
         outcome = Outcome(message.status, words, message.program)
         if message.stop:
             self._stop(outcome)
-        elif self._begun and self.outcome is None and not self._ends.counts(node):
+        elif self.state.has_started and self.outcome is None and not self._ends.counts(node):
             self._turn_away(node, outcome)
         else:
             self._decide(outcome)
@@ -438,21 +471,22 @@ class Leader:
             self._hurry()
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('the job', status)}")
-        if self._begun or self.outcome is not None or self._has_run():
+        if self.state.has_started or self.outcome is not None or self._has_run():
             self._stop(outcome)
         else:  # this node may come back; the others wait for it
-            self.outcome = outcome
+            self.state.outcome = outcome
             self._roll_call.close()
-            self._machine.end(outcome)
+            self.state.end(outcome)
 
     def _on_called(self, event: events.LeaderCalled) -> None:
         if isinstance(event.message, messages.Hello):
-            self._roll_call.called(event.message, self._begun, self._decide)
+            self._roll_call.called(event.message, self._decide)
 
 
 _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Started: Leader._on_began,
     events.TimerFired: lambda leader, event: None,  # only time has passed
+    events.KeysReady: Leader._on_keys_ready,
     events.EndpointReady: Leader._on_door_opened,
     events.NameState: Leader._on_name_state,
     events.Unreachable: Leader._on_unreached,
@@ -463,6 +497,8 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.MessageReceived: Leader._on_heard,
     events.LeaderCalled: Leader._on_called,
     events.Prepared: Leader._on_prepared,
+    events.RankStarted: lambda leader, event: leader.state.ranks_have_started(),
+    events.RankPrinted: lambda leader, event: leader.state.ranks_have_printed(),
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
     events.OutputProgress: Leader._progress,
@@ -470,7 +506,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # What counts only until the outcome is known.
-_UNDECIDED = (events.Started, events.EndpointReady, events.LeaderCalled, events.Prepared)
+_UNDECIDED = (events.Started, events.KeysReady, events.EndpointReady, events.LeaderCalled, events.Prepared)
 _ANSWERS = (messages.StacksShown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,

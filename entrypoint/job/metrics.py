@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoint.job.board import DOWN, PHASES
+from entrypoint.phases import STATUSES, UNREACHABLE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,12 +48,12 @@ def _samples(shown: Mapping[str, Any], nodes: int, lost_lines: int) -> Iterator[
     me = {"node": shown["node"]}
     yield "entrypoint_info", {**me, "launcher": shown["launcher"], "version": shown["toolkit"]}, 1
     yield "entrypoint_nodes", me, nodes
-    for phase in PHASES:
+    for phase in STATUSES:
         yield "entrypoint_phase", {**me, "phase": phase}, phase == shown["phase"]
     for each in shown["nodes"]:
         # Several nodes tell of one, and a collector that reads the files of all takes no sample twice.
         it = {"node": each["node"], "seen_from": shown["node"]}
-        yield "entrypoint_node_up", it, each["phase"] not in DOWN
+        yield "entrypoint_node_up", it, each["phase"] not in UNREACHABLE
         yield "entrypoint_phase_seconds", it, each["since_seconds"]
         if each["heartbeat_seconds"] is not None:
             yield "entrypoint_heartbeat_age_seconds", it, each["heartbeat_seconds"]

@@ -7,21 +7,7 @@ from typing import Any
 
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Topology
-from entrypoint.phases import (
-    CHECKS,
-    DNS,
-    EARLIER,
-    END,
-    FILES,
-    KEYS,
-    LAUNCH,
-    OTHERS,
-    OUTPUT,
-    RELEASE,
-    ROLL_CALL,
-    RUN,
-    Phase,
-)  # fmt: skip
+from entrypoint.phases import DNS, Phase, Span
 from entrypoint.values import dataclass
 
 _OWN = 100  # of the node's own phases that are kept
@@ -43,18 +29,18 @@ class PeerTimes:
 class TimelineRecorder:
     """Takes every event and action of a node's machine, with the time of each (monotonic seconds)."""
 
-    def __init__(self, topology: Topology, before: Iterable[Phase], now: float) -> None:
+    def __init__(self, topology: Topology, before: Iterable[Span], now: float) -> None:
         """`before`: the phases until now, the time from which this node looks at its machine."""
         self.topology = topology
         self._me, self._hosts = topology.me, tuple(node.host for node in topology.nodes)
         self._before, self._begun = tuple(before), now
         self._attempts = 0
-        self._reset(CHECKS, now)
+        self._reset(Phase.CHECKS.timeline, now)
 
     def _reset(self, name: str, since: float) -> None:
-        self._own: list[Phase] = []
+        self._own: list[Span] = []
         self._name, self._since = name, since
-        self._spans: list[Phase] = []  # of peers and ranks
+        self._spans: list[Span] = []  # of peers and ranks
         self._open: dict[str, tuple[str, float]] = {}  # rank or peer -> its phase, since when
         self._marks = dict.fromkeys(("answered", "started", "released"), 0.0)
         self.peers: dict[int, PeerTimes] = {}
@@ -64,24 +50,24 @@ class TimelineRecorder:
         if name == self._name:
             return
         if len(self._own) < _OWN:
-            self._own.append(Phase(self._name, self._since, now))
+            self._own.append(Span(self._name, self._since, now))
         else:  # a leader that calls again and again
             last = self._own.pop()
-            self._own.append(Phase(last.name, last.start, now))
+            self._own.append(Span(last.name, last.start, now))
         self._name, self._since = name, now
 
     def _turn(self, about: str, name: str, now: float) -> None:
         """The next phase of a peer or a rank begins; "" for none."""
         before, since = self._open.pop(about, ("", now))
         if before and len(self._spans) < _MOST + 2 * len(self._hosts):
-            self._spans.append(Phase(before, since, now, about))
+            self._spans.append(Span(before, since, now, about))
         if name:
             self._open[about] = name, now
 
-    def phases(self, now: float) -> tuple[Phase, ...]:
+    def phases(self, now: float) -> tuple[Span, ...]:
         """All until now: the node's own without a gap, then those of peers and ranks."""
-        opened = (Phase(name, since, now, about) for about, (name, since) in self._open.items())
-        return (*self._before, *self._own, Phase(self._name, self._since, now), *self._spans, *opened)
+        opened = (Span(name, since, now, about) for about, (name, since) in self._open.items())
+        return (*self._before, *self._own, Span(self._name, self._since, now), *self._spans, *opened)
 
     def told(self, now: float) -> messages.Phases:
         """What a worker tells of itself."""
@@ -96,13 +82,9 @@ class TimelineRecorder:
     def rank(self, event: str, what: str, now: float) -> None:
         """A rank or program of this node starts, prints for the first time ("output"), or ends."""
         if event == "start":
-            self._turn(what, OUTPUT, now)
-            if self._name == LAUNCH:
-                self.enter(OUTPUT, now)
-        elif event == "output" and self._open.get(what, ("",))[0] == OUTPUT:
-            self._turn(what, RUN, now)
-            if self._name == OUTPUT:
-                self.enter(RUN, now)
+            self._turn(what, Phase.OUTPUT.timeline, now)
+        elif event == "output" and self._open.get(what, ("",))[0] == Phase.OUTPUT.timeline:
+            self._turn(what, Phase.RUNNING.timeline, now)
         elif event == "end":
             self._turn(what, "", now)
 
@@ -119,7 +101,7 @@ class TimelineRecorder:
     def _on_began(self, event: events.Started, now: float) -> None:
         self._attempts += 1
         if self._attempts > 1:
-            self._reset(EARLIER, self._begun)
+            self._reset(Phase.EARLIER.timeline, self._begun)
 
     def _on_unreached(self, event: events.Unreachable, now: float) -> None:
         self._named(event.node, event.named)
@@ -135,13 +117,10 @@ class TimelineRecorder:
         host = self._hosts[node]
         name, since = self._open.get(host, ("", 0.0))
         if name == DNS and when >= since:
-            self._turn(host, ROLL_CALL, when)
+            self._turn(host, Phase.ROLL_CALL.timeline, when)
 
     def _on_lost(self, event: events.SessionLost, now: float) -> None:
-        if event.node == 0:
-            if self._name == OTHERS:
-                self.enter(ROLL_CALL, now)  # it calls again
-        elif not self._peer(event.node).part:
+        if event.node and not self._peer(event.node).part:
             self._peer(event.node).why = event.why or "its session ended"
 
     def _on_heard(self, event: events.MessageReceived, now: float) -> None:
@@ -150,18 +129,16 @@ class TimelineRecorder:
                 self._peer(event.node).part, self._peer(event.node).told = event.message, now
             case messages.Start():
                 self._marks["started"] = self._marks["started"] or now
-                self.enter(LAUNCH, now)
             case messages.Release():
                 self._marks["released"] = now
-                self._end(RELEASE, now)
-            case messages.Stopped() if event.node == self._me and self._me:
-                self._end(RELEASE, now)
 
-    def _end(self, name: str, now: float) -> None:
-        if self._name == OUTPUT:  # nothing was ever printed, and that was its run
-            self._name = RUN
-        if self._name != RELEASE:
-            self.enter(name, now)
+    def _entered(self, action: actions.Entered, now: float) -> None:
+        if action.node != self._me:
+            return
+        ends = action.phase in (Phase.ENDING, Phase.RELEASED)
+        if ends and self._name == Phase.OUTPUT.timeline:  # nothing was ever printed, and that was its run
+            self._name = Phase.RUNNING.timeline
+        self.enter(action.phase.timeline or Phase.RELEASED.timeline, now)
 
     def _peer(self, node: int) -> PeerTimes:
         return self.peers.setdefault(node, PeerTimes())
@@ -171,36 +148,27 @@ class TimelineRecorder:
 
     def _on_send(self, action: actions.Send, now: float) -> None:
         match action.message:
-            case messages.Stop() if action.node == self._me:
-                self._end(END, now)
             case messages.Start() if action.node != self._me:
                 self._peer(action.node).started = now
             case messages.Release():
                 self._peer(action.node).released = now
-                self._end(RELEASE, now)
 
     def _on_answer(self, action: actions.Answer, now: float) -> None:
         if isinstance(action.message, messages.NodeInfo):
             self._marks["answered"] = now
-            self.enter(OTHERS, now)
 
 
 _Take = Callable[[TimelineRecorder, Any, float], None]
 _EVENTS: Mapping[type, _Take] = {
     events.Started: TimelineRecorder._on_began,
-    events.EndpointReady: lambda record, event, now: record.enter(ROLL_CALL, now),
-    events.Prepared: lambda record, event, now: record.enter(LAUNCH, now),
     events.Unreachable: TimelineRecorder._on_unreached,
     events.Answered: TimelineRecorder._on_answered,
     events.SessionLost: TimelineRecorder._on_lost,
     events.MessageReceived: TimelineRecorder._on_heard,
 }
 _ACTIONS: Mapping[type, _Take] = {
-    actions.OpenEndpoint: lambda record, action, now: record.enter(KEYS, now),
+    actions.Entered: TimelineRecorder._entered,
     actions.Call: TimelineRecorder._on_call,
-    actions.Prepare: lambda record, action, now: record.enter(FILES, now),
-    actions.AnswerRollCall: lambda record, action, now: record.enter(FILES, now),
     actions.Send: TimelineRecorder._on_send,
     actions.Answer: TimelineRecorder._on_answer,
-    actions.EndNode: lambda record, action, now: record._end(RELEASE, now),
 }

@@ -11,7 +11,9 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, named, short
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Scheduler
-from entrypoint.model import Outcome, Plan, Topology
+from entrypoint.job.state import JobState
+from entrypoint.model import Node, Outcome, Plan, Topology
+from entrypoint.phases import Phase
 from entrypoint.plan import NETCHECK
 from entrypoint.spec import JobSpec
 
@@ -61,59 +63,66 @@ class Misdirected:
 
 
 class RollCall:
-    """What is known of the peers before all have answered. `over`: nobody is called any more."""
+    """What is known of the peers before all have answered."""
 
     def __init__(
-        self, machine: Scheduler, spec: JobSpec, topology: Topology, least: int | None, look: Callable[[], None]
+        self,
+        machine: Scheduler,
+        state: JobState,
+        spec: JobSpec,
+        topology: Topology,
+        least: int | None,
+        look: Callable[[], None],
     ) -> None:
         """`least`: nodes that are enough for an elastic job; `look`: asks again whether all are there."""
         self._machine, self._topology, self._limit = machine, topology, spec.timeouts.peers
+        self._state = state
         self._least, self._join, self._look = least, spec.timeouts.join, look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = math.inf  # when the first was called
-        self._stopping = False  # whether the others are only awaited to be told that the job is stopped
         self._misdirected = Misdirected(topology)
         self.own_name = False  # whether this node's own name has an address
-        self.over = False
 
     def begin(self) -> None:
         """Call all peers, until they have answered or the time is over."""
         for node in self._topology.peers:
-            self.miss(node.host, "not reached yet")
+            self.miss(node, "not reached yet")
             self._machine.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._machine.act(actions.Resolve((self._topology.me,)))
         self._began = self._machine.now
         self._machine.after(self._limit, self._out_of_time, "roll call")
-        if self._stopping:
+        if self._state.stop:
             self.stop()
 
     def stop(self) -> None:
         """Go on, so that those that are between two attempts hear of the stop. Whoever does not come soon is gone."""
-        self._stopping = True
         if self._began < math.inf:
             self._machine.at(max(self._machine.now, self._stops_at()), self._look, "roll call")
 
     def _stops_at(self) -> float:
         return self._began + rejoin(len(self._topology.nodes))
 
-    def miss(self, host: str, why: str) -> None:
+    def miss(self, node: Node, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
-        self._missing[host] = why
-        if not why:
-            self._refused.pop(host, None)
-        self._machine.act(actions.ShowWaiting(host, why))
+        self._missing[node.host] = why
+        if why:
+            self._state.enter(Phase.MISSING, node.rank, why)
+        else:
+            self._refused.pop(node.host, None)
+        self._machine.act(actions.ShowWaiting(node.host, why))
 
     def _words(self, but: str = "") -> str:
         """All that are missing, and why."""
         return named({host: why for host, why in self._missing.items() if why and host != but})
 
-    def unreached(self, host: str, event: events.Unreachable, now: float) -> None:
+    def unreached(self, node: Node, event: events.Unreachable, now: float) -> None:
         """A login failed. Raises RefusedError once it is sure that the peer belongs to another job."""
-        self.miss(host, event.why)
+        host = node.host
+        self.miss(node, event.why)
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
@@ -123,10 +132,11 @@ class RollCall:
             do = "give all nodes the same secret and job name, and each its own index and address"
             raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
 
-    def disagreed(self, host: str, event: events.Rejected) -> None:
+    def disagreed(self, node: Node, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
-        self._disagreed[host] = event
-        self.miss(host, "")
+        self._disagreed[node.host] = event
+        self._state.enter(Phase.MISSING, node.rank, f"{event.summary}: {event.detail}")
+        self.miss(node, "")
         self._machine.after(_HEAR_ALL, self._disagree)
 
     def who_is_here(self, number: int) -> str:
@@ -140,7 +150,7 @@ class RollCall:
         A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises ConfigError where all
         have answered, and some refuse.
         """
-        if self._stopping:
+        if self._state.stop:
             return answered == peers or self._machine.now >= self._stops_at()
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
@@ -158,7 +168,7 @@ class RollCall:
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells the other nodes."""
-        if self.over:
+        if not self._state.is_calling:
             return
         wrong = list(self._disagreed.values())
         also = f"; also missing: {missing}" if (missing := self._words()) else ""
@@ -172,16 +182,16 @@ class RollCall:
         if self._goes_at is not None and self._machine.now < self._goes_at:
             self._goes_at = self._machine.now
             self._look()
-            if self.over:
+            if not self._state.is_calling:
                 return
         number = sum(bool(why) for why in self._missing.values())
         what = f"EP500 {number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
         raise UnavailableError(what, self._words(), do)
 
-    def called(self, hello: messages.Hello, begun: bool, decide: Callable[[Outcome], None]) -> None:
+    def called(self, hello: messages.Hello, decide: Callable[[Outcome], None]) -> None:
         """Another node of this job also leads: its list of hosts has another order."""
-        if begun:
+        if self._state.has_started:
             self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
             return
         if self._misdirected.takes(hello, self._machine.now):
@@ -195,8 +205,7 @@ class RollCall:
     def close(self) -> None:
         """Call nobody any more."""
         self._machine.drop("roll call")
-        if not self.over:
-            self.over = True
+        if self._state.is_calling:
             self._machine.act(actions.StopCalling())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from entrypoint.errors import RetryError
 from entrypoint.job import messages
 from entrypoint.job.machine import Scheduler
+from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome
 from entrypoint.spec import JobSpec
@@ -18,13 +19,19 @@ class StallDetector:
     """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
 
     def __init__(
-        self, machine: Scheduler, spec: JobSpec, me: int, talk: Outbox, decide: Callable[[Outcome], None]
+        self,
+        machine: Scheduler,
+        state: JobState,
+        spec: JobSpec,
+        me: int,
+        talk: Outbox,
+        decide: Callable[[Outcome], None],
     ) -> None:
+        self._state = state
         self._machine, self._me, self._talk, self._decide = machine, me, talk, decide
         self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._warned = False
-        self.over = False
 
     def begin(self) -> None:
         """Ranks run from now on."""
@@ -32,14 +39,14 @@ class StallDetector:
             self._machine.after(min(self._limit / 4, 10.0), self._look)
 
     def _look(self) -> None:
-        if not self.over:
+        if self._state.outcome is None:
             self._talk.tell(self._me, messages.Ping(0))
             self.begin()
 
     def heard(self, node: int, idle: float) -> None:
         """Show every rank's stack once none has printed for the limit; say no more until one does."""
         self._idle[node] = idle
-        if node != self._me or not self._limit or self.over:
+        if node != self._me or not self._limit or self._state.outcome is not None:
             return
         idle = min(self._idle.values())
         if idle < self._limit / 2:  # half: reports of nodes are a little old

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from entrypoint.job import actions, messages
 from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peers
+from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Plan
+from entrypoint.phases import Phase
 
 if TYPE_CHECKING:  # a job that runs needs none of it
     from entrypoint.check.observed import Observation
@@ -26,22 +28,29 @@ class Inquiry:
     """One check of all nodes; a plan without a check needs none. `decide` is told how it ends."""
 
     def __init__(
-        self, machine: Scheduler, draft: Plan, peers: Peers, talk: Outbox, decide: Callable[[Outcome], None]
+        self,
+        machine: Scheduler,
+        state: JobState,
+        draft: Plan,
+        peers: Peers,
+        talk: Outbox,
+        decide: Callable[[Outcome], None],
     ) -> None:
+        self._state = state
         self._machine, self._draft, self._peers = machine, draft, peers
         self._talk, self._decide = talk, decide
         self._seen: dict[int, Observation] = {}
         self._failed: Outcome | None = None  # what ended the roll call, or came later
-        self._asked = self._over = False
+        self._is_shown = False
 
     def begin(self, failed: Outcome | None = None) -> bool:
         """Have every node look at itself, or note what failed meanwhile. False where there is nothing to wait for."""
         check = self._draft.check
-        if check is None or self._over or (failed and failed.status >= _SIGNALLED):
+        if check is None or self._is_shown or (failed and failed.status >= _SIGNALLED):
             return False
         self._failed = self._failed or failed
-        if not self._asked:
-            self._asked = True
+        if not self._state.has_entered(Phase.INQUIRY):
+            self._state.enter(Phase.INQUIRY)
             self._talk.tell_all(messages.Probe())
             # Later in this step: the loss of a node that ends the wait is itself a failure to be shown.
             then = partial(self._machine.after, 0, self._show)
@@ -59,7 +68,7 @@ class Inquiry:
         from entrypoint.check.report import report
 
         assert self._draft.check
-        self._over = True
+        self._is_shown = True
         me = self._draft.topology.me
         reports = {me: self._draft.members.reports[me]} | {node: peer.report for node, peer in self._peers.items()}
         made = report(self._draft.check, self._draft, self._seen, reports, self._failed)

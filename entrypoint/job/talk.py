@@ -7,21 +7,24 @@ from typing import Any
 from entrypoint.job import actions, messages
 from entrypoint.job.machine import Scheduler, Then
 from entrypoint.job.peers import Peers
+from entrypoint.job.state import JobState
 
 
 class Outbox:
     """With this node and all its peers. An answer also counts if it comes before the question."""
 
-    def __init__(self, machine: Scheduler, me: int, peers: Peers) -> None:
-        self._machine, self._me, self._peers = machine, me, peers
+    def __init__(self, machine: Scheduler, state: JobState, me: int, peers: Peers) -> None:
+        self._machine = machine
+        self._state = state
+        self._me = me
+        self._peers = peers
         self._open: dict[object, tuple[set[int], Then]] = {}  # answer -> nodes that still owe it, what comes then
         self._said: set[tuple[int, object]] = set()
         self._pings = 0
-        self.over = False  # all were told the job's outcome; nothing is sent after that
 
     def tell(self, node: int, message: Any) -> None:
-        """Send a message to one node, which may be this one."""
-        if not self.over:
+        """Send a message to one node, which may be this one. Nothing is sent once all were told the outcome."""
+        if not self._state.is_released:
             self._machine.act(actions.Send(node, message))
 
     def tell_all(self, message: Any) -> None:

@@ -13,7 +13,9 @@ from entrypoint.job.analysis import difference, ended, follow
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.machine import Scheduler
 from entrypoint.job.rollcall import Misdirected, has_run, rejoin
+from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
+from entrypoint.phases import Phase
 from entrypoint.spec import JobSpec
 
 _LEADER = 0
@@ -33,18 +35,19 @@ class Worker:
         self._opened = math.inf  # when this node could be called
         self._heard = 0.0  # when the leader last sent something
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
-        self._started = False
-        self._force = False  # force stop, after a second signal: do not wait for the grace
-        self._stopping = self._stopped = False
-        self._stop: Outcome | None = None  # somebody asked us to stop, before or after the job's outcome was known
-        self.outcome: Outcome | None = None  # the first one decided, whatever comes later
-        self._released = False
-        self._stays = False  # whether the leader may not have read our last word yet
+        self._has_stopped = False  # whether nothing of the job runs here any more
+        self._stays = False  # whether the leader may not have read our last message yet
         self._due = 0.0  # when we planned to look whether the leader is silent
         self._machine = Scheduler()
         self._act, self._after = self._machine.act, self._machine.after
+        self.state = JobState(self._machine, self._me, (_LEADER,))
 
     # -- the machine
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The first outcome decided."""
+        return self.state.outcome
 
     @property
     def wake(self) -> float:
@@ -61,7 +64,7 @@ class Worker:
         Before the start the same leader may, and any where that one is gone. Nobody takes a running job's node: it
         must first end, with what it runs."""
         self._machine.now = now
-        if self._started:
+        if self._takes_part():
             return messages.TAKEN
         same = isinstance(message, messages.Hello) and message.leader == self._leader_name
         if same and message.rank != self._me:
@@ -74,23 +77,30 @@ class Worker:
     def _decide(self, outcome: Outcome) -> None:
         """The job's result, unless it is known already."""
         if self.outcome is None:
-            self.outcome = outcome
+            self.state.outcome = outcome
             self._finish()
 
     # -- roll call
 
     def _on_began(self, event: events.Started) -> None:
+        self.state.enter(Phase.KEYS)
         self._act(actions.OpenEndpoint())
 
+    def _on_keys_ready(self, event: events.KeysReady) -> None:
+        if self.outcome is None:
+            self.state.enter(Phase.SSHD)
+
     def _on_door_opened(self, event: events.EndpointReady) -> None:
+        if self.state.phase is Phase.SSHD:  # its leader may have called before
+            self.state.enter(Phase.ROLL_CALL)
         self._heard = self._opened = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.host, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
         self._after(limit, self._out_of_time, "roll call")
-        if self._stop:
-            self._await_call(self._stop)
+        if self.state.stop:
+            self._await_call(self.state.stop)
 
     def _await_call(self, stop: Outcome) -> None:
         """A stop between two attempts is told to the leader when it calls; one that does not call soon is gone."""
@@ -103,13 +113,15 @@ class Worker:
         self._act(actions.ShowWaiting(what, why, peers=False))
 
     def _on_name_state(self, event: events.NameState) -> None:
-        if not self._started:
+        if not self.state.has_started:
             self._miss(f"the name {event.host}", event.state)
 
     def _on_unreached(self, event: events.Unreachable) -> None:
         """A login to this node failed; it may be the leader with another key."""
-        if not self._started:
+        if not self.state.has_started:
             self._miss(self._topology.leader.host, event.why)
+            if self.state.of(_LEADER) is Phase.MISSING:
+                self.state.note(_LEADER, event.why)
 
     def _out_of_time(self) -> None:
         if self._leader_is_there():
@@ -143,16 +155,17 @@ class Worker:
         checks = self._draft.check is not None
         ends_without_start = checks or self._draft.launch.least is not None  # an elastic job may be over when it comes
         holds = {
-            messages.CALL: not self._started,
-            messages.CALLED: bool(self._leader_name),
-            messages.STARTED: self._started,
+            messages.CALL: not self._takes_part(),
+            messages.CALLED: not self.state.is_calling,
+            messages.STARTED: self.state.has_started,
             messages.RANKS: self._draft.launch.reports == "ranks",
             messages.CHECK: checks,
-            messages.SUCCESS: self._started or ends_without_start or getattr(message, "status", 0) != 0,
+            messages.SUCCESS: self.state.has_started or ends_without_start or getattr(message, "status", 0) != 0,
         }
         return messages.wrong(message, messages.LEADER_SAYS, holds)
 
     def _hello(self, hello: messages.Hello) -> None:
+        self.state.enter(Phase.ROLL_CALL, _LEADER)
         wrong = self._disagreement(hello)
         if self._misdirected.takes(hello, self._machine.now):
             self._leader_name = hello.leader  # when it calls this node, it may replace that session
@@ -163,10 +176,12 @@ class Worker:
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
-        self._act(actions.AnswerRollCall(hello.env, hello.address, self._stop))
-        if self._stop:
+        self.state.enter(Phase.FILES)
+        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
+        self.state.enter(Phase.WAITING)
+        if self.state.stop:
             self._machine.drop("roll call")
-            self._give_up(self._stop, stop=True)
+            self._give_up(self.state.stop, stop=True)
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
@@ -181,9 +196,10 @@ class Worker:
         return None
 
     def _start(self, message: messages.Start) -> None:
-        if self._started:
+        if self._takes_part():
             return
-        self._started = True
+        self.state.enter(Phase.LAUNCHING)
+        self.state.enter(Phase.RUNNING, _LEADER)
         self._machine.drop("roll call")
         self._act(actions.StopCalling())
         self.attempt = message.attempt
@@ -198,12 +214,24 @@ class Worker:
         self._act(actions.Send(self._me, message))
 
     def _stop_here(self, message: messages.Stop) -> None:
-        if message.grace == 0 or not self._stopping:
-            self._stopping = True
+        self.state.enter(Phase.ENDING, _LEADER)
+        if not self._is_stopping():
+            self.state.enter(Phase.ENDING)
+            self._do(message)
+        elif message.grace == 0:
             self._do(message)
 
+    def _is_stopping(self) -> bool:
+        """Whether the programs were told to stop."""
+        return self.state.has_entered(Phase.ENDING)
+
+    def _takes_part(self) -> bool:
+        """Whether this attempt has begun here, or ends: no leader can call this node any more."""
+        return self.state.has_started or self._is_stopping()
+
     def _release(self, message: messages.Release) -> None:
-        self._released = True
+        self.state.enter(Phase.ENDING, _LEADER)
+        self.state.enter(Phase.RELEASED)
         self._act(actions.ReportPhases())  # before the last word: the leader does not wait for more
         self._say_last(messages.Goodbye())
         self._decide(Outcome(**vars(message)))
@@ -216,7 +244,7 @@ class Worker:
         if silent > patience and self.outcome is None:
             reason = f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
             outcome = RetryError(reason).outcome
-            self._act(actions.NodeLost(_LEADER, reason))
+            self.state.enter(Phase.LOST, _LEADER, reason)
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
@@ -227,42 +255,47 @@ class Worker:
         self._connected = False
         self._stay_no_longer()
         # Before the start it may come again: a leader calls until all have answered.
-        if self._stop and not self._started:
+        if self.state.stop and not self._takes_part():
             self._opened = self._machine.now
-            self._await_call(self._stop)
-        if self._started:
-            why = event.why or "its session ended"
+            self._await_call(self.state.stop)
+        why = event.why or "its session ended"
+        if self.state.phase is Phase.WAITING:
+            self.state.enter(Phase.ROLL_CALL)
+        self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
+        if self._takes_part():
             self._decide(RetryError(f"EP602 {self._topology.leader.host} is lost: {why}").outcome)
 
     # -- what happens here
 
     def _here(self, message: Any) -> None:
         if isinstance(message, messages.Stopped):
-            self._stopped = True
+            self._has_stopped = True
+            if self.state.phase is Phase.ENDING:
+                self.state.enter(Phase.STOPPED)
         self._tell_leader(message)
         self._end_if_over()
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
-            self._force = True
+            self.state.force = True
             self._tell_leader(messages.ForceStop())
-            if self._stopping:
+            if self._is_stopping():
                 self._do(messages.Stop(0))
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('this node', status)}")
-        if self._started or has_run(self._spec, self._draft, self.attempt):
+        if self.state.has_started or has_run(self._spec, self._draft, self.attempt):
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
-            self._stop = self._stop or outcome
+            self.state.stop = self.state.stop or outcome
             self._say_last(messages.Failed(status, outcome.reason, program=False, stop=True))
             self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
         """The leader decides for all. If there is none, or it does not answer in time, this node decides alone."""
         if stop:
-            self._stop = self._stop or outcome
+            self.state.stop = self.state.stop or outcome
         if not self._leader_is_there():
-            if stop and not self._started and not self._force:
+            if stop and not self.state.has_started and not self.state.force:
                 self._await_call(outcome)
             else:
                 self._decide(outcome)
@@ -284,9 +317,10 @@ class Worker:
 
     def _finish(self) -> None:
         """Stop the programs, with the grace. After a release there is none: they had it."""
-        grace = 0 if self._released or self._force else self._spec.timeouts.grace
-        if not self._stopping:
-            self._stopping = True
+        grace = 0 if self.state.is_released or self.state.force else self._spec.timeouts.grace
+        if not self._is_stopping():
+            if not self.state.is_released:
+                self.state.enter(Phase.ENDING)
             self._do(messages.Stop(grace))
         self._end_if_over()
 
@@ -296,21 +330,24 @@ class Worker:
 
     def _end_if_over(self) -> None:
         outcome = self.outcome
-        if outcome is None or not self._stopped or self._stays:
+        if outcome is None or not self._has_stopped or self._stays:
             return
-        if not self._released:  # without a leader, each worker decides alone whether to start again
-            outcome = follow(outcome, self.attempt, self._spec.restarts, self._stop)
-        self._machine.end(outcome)
+        if not self.state.is_released:  # without a leader, each worker decides alone whether to start again
+            outcome = follow(outcome, self.attempt, self._spec.restarts, self.state.stop)
+        self.state.end(outcome)
 
 
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.Started: Worker._on_began,
     events.TimerFired: lambda worker, event: None,  # only time has passed
+    events.KeysReady: Worker._on_keys_ready,
     events.EndpointReady: Worker._on_door_opened,
     events.NameState: Worker._on_name_state,
     events.Unreachable: Worker._on_unreached,
     events.SessionLost: Worker._on_lost,
     events.MessageReceived: Worker._on_heard,
+    events.RankStarted: lambda worker, event: worker.state.ranks_have_started(),
+    events.RankPrinted: lambda worker, event: worker.state.ranks_have_printed(),
     events.Signalled: Worker._on_signalled,
     events.Faulted: lambda worker, event: worker._give_up(event.outcome),
 }

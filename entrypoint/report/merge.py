@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoint.errors import NoInputError
-from entrypoint.phases import ROLL_CALL, Phase
+from entrypoint.phases import Phase, Span
 from entrypoint.text import escaped, from_json
 from entrypoint.values import dataclass
 
@@ -28,8 +28,8 @@ class Bar:
 
     rank: int
     host: str
-    phases: tuple[Phase, ...] = ()
-    spans: tuple[Phase, ...] = ()
+    phases: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
     error: float = 0.0  # seconds that its place on the axis may be wrong by
     note: str = ""
     came: float | None = (
@@ -109,9 +109,9 @@ def _reached(bar: Bar, own: Bar, answered: float | None) -> Bar:
     return bar
 
 
-def _phases(rows: list[Any]) -> tuple[Phase, ...]:
+def _phases(rows: list[Any]) -> tuple[Span, ...]:
     return tuple(
-        Phase(escaped(name, _NAME), _time(start), _time(end), escaped(about, _NAME)) for name, start, end, about in rows
+        Span(escaped(name, _NAME), _time(start), _time(end), escaped(about, _NAME)) for name, start, end, about in rows
     )
 
 
@@ -122,16 +122,16 @@ def _time(given: float) -> float:
     return seconds
 
 
-def _bar(rank: int, host: str, phases: tuple[Phase, ...], shift: ClockShift) -> Bar:
-    placed = [Phase(each.name, shift(each.start), shift(each.end), each.about) for each in phases]
+def _bar(rank: int, host: str, phases: tuple[Span, ...], shift: ClockShift) -> Bar:
+    placed = [Span(each.name, shift(each.start), shift(each.end), each.about) for each in phases]
     own, spans = ([each for each in placed if bool(each.about) == other] for other in (False, True))
-    opened = next((each.start for each in own if each.name == ROLL_CALL), None)
+    opened = next((each.start for each in own if each.name == Phase.ROLL_CALL.timeline), None)
     return Bar(rank, host, tuple(own), tuple(spans), shift.error, "", opened)
 
 
 def _moved(bar: Bar, by: float) -> Bar:
     own, spans = (
-        tuple(Phase(each.name, each.start + by, each.end + by, each.about) for each in phases)
+        tuple(Span(each.name, each.start + by, each.end + by, each.about) for each in phases)
         for phases in (bar.phases, bar.spans)
     )
     return Bar(bar.rank, bar.host, own, spans, bar.error, bar.note, None if bar.came is None else bar.came + by)

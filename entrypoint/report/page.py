@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.phases import DNS, MEANING, RUN, Phase
+from entrypoint.phases import DNS, MEANING, Phase, Span
 from entrypoint.render import render
 from entrypoint.report.merge import Bar, Timeline
 from entrypoint.report.words import longest, notes, span, totals, who_was_last
@@ -27,7 +27,7 @@ class Axis:
     def of(cls, timeline: Timeline) -> Axis:
         """A job of hours has a boot of seconds, which nobody would see beside it."""
         whole = max(timeline.seconds, 1e-6)
-        runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == RUN]
+        runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == Phase.RUNNING.timeline]
         if runs:
             cut, on = max(each.start for each in runs), min(each.end for each in runs)
             if on - cut > whole / 2:
@@ -89,11 +89,14 @@ def _kind(name: str) -> str:
 
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     took = totals(bar)
-    rows: dict[str, list[Phase]] = {}
+    rows: dict[str, list[Span]] = {}
     for each in bar.spans:
         rows.setdefault(each.about, []).append(each)
     # The slowest peers and ranks first: a node may have a thousand.
-    waits = {about: sum(each.seconds for each in spans if each.name != RUN) for about, spans in rows.items()}
+    waits = {
+        about: sum(each.seconds for each in spans if each.name != Phase.RUNNING.timeline)
+        for about, spans in rows.items()
+    }
     slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
     return {
         "host": bar.host,
@@ -109,7 +112,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     }
 
 
-def _parts(phases: tuple[Phase, ...] | list[Phase], axis: Axis) -> list[dict[str, str]]:
+def _parts(phases: tuple[Span, ...] | list[Span], axis: Axis) -> list[dict[str, str]]:
     return [
         {
             "kind": _kind(each.name),

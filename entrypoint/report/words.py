@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from entrypoint.phases import DNS, MEANING, ROLL_CALL, RUN
+from entrypoint.phases import DNS, MEANING, Phase
 from entrypoint.report.merge import LOGIN, Bar, Timeline
 
-_BEFORE = tuple(MEANING)[: tuple(MEANING).index(ROLL_CALL)]
+_BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
 
 
 def span(seconds: float) -> str:
@@ -39,7 +39,9 @@ def who_was_last(timeline: Timeline) -> str:
     others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
     if not last.phases or not others_took:
         return f"{words}."
-    listened = [phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == ROLL_CALL]
+    listened = [
+        phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == Phase.ROLL_CALL.timeline
+    ]
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(each.seconds for each in calls if (each.name, each.about) == (DNS, last.host))
@@ -56,7 +58,12 @@ def who_was_last(timeline: Timeline) -> str:
 
 def longest(timeline: Timeline) -> str:
     """Where most of the time before the run went, on the node that needed the most for one phase."""
-    each = [(seconds, name, bar.host) for bar in timeline.bars for name, seconds in totals(bar).items() if name != RUN]
+    each = [
+        (seconds, name, bar.host)
+        for bar in timeline.bars
+        for name, seconds in totals(bar).items()
+        if name != Phase.RUNNING.timeline
+    ]
     if not each:
         return ""
     seconds, name, host = max(each)

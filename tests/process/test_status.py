@@ -31,6 +31,7 @@ from entrypoint.host.metrics_file import MetricsFile
 from entrypoint.host.speaker import Logger
 from entrypoint.job import actions, events
 from entrypoint.model import Outcome
+from entrypoint.phases import Phase
 from tests.cluster import free_port
 from tests.process.bench import Bench, in_loop, until
 from tests.simulation.world import plans
@@ -455,7 +456,7 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     """The board, and what makes metrics of it, are broken on purpose."""
     broken = (
         "from entrypoint.job import board, metrics; from entrypoint import cli\n"
-        "board.Board.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
+        "board.NodeTable.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
     env = {"ENTRYPOINT_METRICS_FILE": str(bench.folder / "it.prom")}
@@ -471,7 +472,8 @@ def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     spec, plan, _ = plans(3, "mpirun", 0, 0)
     told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
     shown = state.State(spec, plan, told, place, lambda: 0.0, Logger())
-    wanted = [actions.ShowWaiting("node-1", "x\0hush-hush-hush"), actions.ShowWaiting("node-2", "no DNS")]
+    details = {1: "x\0hush-hush-hush", 2: "no DNS"}
+    wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
     shown.saw(events.TimerFired(), wanted, time.monotonic())
     seen = json.loads(shown._status())
     assert [each["detail"] for each in seen["nodes"]] == ["", "x (not shown)", "no DNS"]

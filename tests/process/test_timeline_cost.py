@@ -19,13 +19,13 @@ from entrypoint.session import codec
 import json, pathlib
 begun = time.process_time()
 from entrypoint.host import timeline
-from entrypoint.job.record import Record
+from entrypoint.job.record import TimelineRecorder
 topology = Topology("job", (Node(0, "a", 64), Node(1, "b", 64)), 1, "local", Device("cpu", 0, ""), sys.argv[1], "u")
 now = time.monotonic()
-record = Record(topology, timeline.before(now, now), now)
+record = TimelineRecorder(topology, timeline.before(now, now), now)
 record.event(events.Started(), now)
 for turn in range({turns}):  # a heartbeat is an event and an action, too
-    record.event(events.Heard(0, messages.Ping(0)), time.monotonic())
+    record.event(events.MessageReceived(0, messages.Ping(0)), time.monotonic())
     record.action(actions.Send(0, messages.Pong(0.0, 0)), time.monotonic())
 for rank in range(64):
     for what in ("start", "output", "end"):

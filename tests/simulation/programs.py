@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Container, World
 
 _TERM, _KILL = 143, 137
+_PRINTS = 0.5  # seconds until a program prints
 _MEETS = 0.3  # seconds that a launcher takes to reach the others
 
 
@@ -77,8 +78,10 @@ class Programs:
             self._stop(message.grace)
 
     def _tell(self, message: Any, seconds: float = 0.0) -> None:
-        rank, boot = self._container.rank, self._boot
-        event = events.MessageReceived(rank, message)
+        self._report(events.MessageReceived(self._container.rank, message), seconds)
+
+    def _report(self, event: Any, seconds: float = 0.0) -> None:
+        boot = self._boot
         self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
 
     def _see(self) -> None:
@@ -108,8 +111,11 @@ class Programs:
         self.leader_boot = self._world.containers[0].boots
         self._processes.append(process)
         schedule = self._world.schedule
+        self._report(events.RankStarted())
         if self._by_ranks:
             self._tell(messages.RankStart(rank, 1))
+        if rank % 2:  # the others print nothing
+            self._report(events.RankPrinted(), _PRINTS)
         if self._grace is not None:
             self._terminate(process, late=True)
         if schedule.least:

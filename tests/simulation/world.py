@@ -13,12 +13,13 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.job import actions, analysis, events, messages
-from entrypoint.job.board import ENDED, LOST, NodeTable
+from entrypoint.job.board import NodeTable
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
 from entrypoint.job.record import TimelineRecorder
 from entrypoint.job.worker import Worker
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
+from entrypoint.phases import Phase
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
@@ -257,7 +258,14 @@ class Container:
             not_ready = UNWRITABLE  # it boots anew, in another place
         self._report = NodeReport(self.rank, 1, __version__, "4.1.4", not_ready=not_ready)
         boot = self.boots
+        self._world.after(0.05, lambda: self.give(events.KeysReady()) if self.is_boot(boot) else None)
+        if self.rank % 4 == 1:  # sshd may take a login before it is known to listen
+            self._world.after(0.06, lambda: self._listen(boot))
         self._world.after(0.1, lambda: self._open(boot))
+
+    def _listen(self, boot: int) -> None:
+        if self.is_boot(boot):
+            self.door = True
 
     def _open(self, boot: int) -> None:
         if self.is_boot(boot):
@@ -388,8 +396,8 @@ class Container:
         if self._world.mpirun:
             self._world.mpirun.answered(action.status)
 
-    def _do_nodelost(self, action: actions.NodeLost) -> None:
-        pass
+    def _do_entered(self, action: actions.Entered) -> None:
+        self._world.watch_phase(self.rank, action)
 
     def _do_checkoutputprogress(self, action: actions.CheckOutputProgress) -> None:
         self._soon(events.OutputProgress(self._world.mpirun.written() if self._world.mpirun else 100, True))
@@ -443,6 +451,8 @@ class World:
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
         self.records: dict[tuple[int, int], TimelineRecorder] = {}  # node and boot -> what it has recorded
+        self.phases: dict[tuple[int, int, int], Phase] = {}  # node, its boot, and the node that it knows this of
+        self.transitions: set[tuple[bool, Phase, Phase]] = set()  # whether a node's own, from, to
         self.last_words: list[tuple[int, int]] = []  # workers that left after a release, and whose: boot of the leader
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
         for rank, start in enumerate(schedule.starts):
@@ -570,7 +580,7 @@ class World:
 
     def _begun(self) -> bool:
         machine = self.containers[0].machine
-        return isinstance(machine, Leader) and machine._begun
+        return isinstance(machine, Leader) and machine.state.has_started
 
     def _done_with(self) -> bool:
         machine = self.containers[0].machine
@@ -596,15 +606,24 @@ class World:
 
     # -- what is looked at while it happens
 
+    def watch_phase(self, rank: int, action: actions.Entered) -> None:
+        """Note which transition it is."""
+        node = rank, self.containers[rank].boots, action.node
+        start = Phase.CHECKS if action.node == rank else Phase.MISSING
+        before = self.phases.get(node, start)
+        self.phases[node] = action.phase
+        if before is not action.phase:
+            self.transitions.add((action.node == rank, before, action.phase))
+
     def watch_board(self, board: NodeTable, machine: Leader | Worker, wanted: list[Any]) -> None:
         """What others are shown is what the machine believes."""
-        if not any(isinstance(action, actions.EndNode | actions.NodeLost) for action in wanted):
+        if not any(isinstance(action, actions.EndNode | actions.Entered) for action in wanted):
             return
         phase = {rank: state.phase for rank, state in board.nodes.items()}
         over = any(isinstance(action, actions.EndNode) for action in wanted)
-        if (phase[board.me] == ENDED) != over:
+        if (phase[board.me] is Phase.ENDED) != over:
             self.violate(f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'} ended")
-        lost = {rank for rank in phase if phase[rank] == LOST}
+        lost = {rank for rank in phase if phase[rank] is Phase.LOST}
         if isinstance(machine, Leader):
             believed = {rank for rank, peer in machine._peers.items() if peer.lost}
             if not believed <= lost or lost & set(machine._peers.alive()):

@@ -89,7 +89,8 @@ class Job:
         job = spec.load(text, "job.yaml", SECRET, {})
         draft = settle(job, FACTS)
         self.leader, self.now, self.done = Leader(job, FACTS, draft, 1), 1000.0, list[Any]()
-        self.hears(events.Started(), events.EndpointReady(NodeReport(0, 1, __version__)), events.NameState("a", ""))
+        self.hears(events.Started(), events.KeysReady(), events.EndpointReady(NodeReport(0, 1, __version__)))
+        self.hears(events.NameState("a", ""))
         self.comes(1)
         for _ in range(31):  # timeouts.join
             self.now += 1.0

@@ -9,8 +9,8 @@ import pytest
 
 from entrypoint.job import actions, events, messages
 from entrypoint.job.record import TimelineRecorder
-from entrypoint.model import Device, Members, Node, NodeReport, Topology
-from entrypoint.phases import Phase
+from entrypoint.model import Device, Node, NodeReport, Topology
+from entrypoint.phases import Phase, Span
 
 HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "")
 FACTS = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())
@@ -22,7 +22,7 @@ def record(me: int, nodes: int = 2) -> TimelineRecorder:
     """Of a node whose entrypoint was started at 98, and whose hooks ended at 100."""
     hosts = tuple(Node(rank, f"node-{rank}", 1) for rank in range(nodes))
     topology = Topology("job", hosts, me, "local", Device("cpu", 0, ""), "/run", "u")
-    return TimelineRecorder(topology, [Phase("facts", 98.0, 100.0)], 100.0)
+    return TimelineRecorder(topology, [Span("facts", 98.0, 100.0)], 100.0)
 
 
 def play(kept: TimelineRecorder, *steps: tuple[float, Any]) -> TimelineRecorder:
@@ -45,23 +45,35 @@ def own(kept: TimelineRecorder, now: float) -> list[tuple[str, float]]:
     return [(each.name, each.seconds) for each in phases]
 
 
-BOOT = (
-    (101.0, events.Started()),
-    (101.0, actions.OpenEndpoint()),
-    (103.0, events.EndpointReady(REPORT)),
-)
+def enters(phase: Phase, node: int = 1) -> actions.Entered:
+    return actions.Entered(node, phase)
+
+
+def boot(me: int) -> tuple[tuple[float, Any], ...]:
+    return (
+        (101.0, events.Started()),
+        (101.0, enters(Phase.KEYS, me)),
+        (103.0, enters(Phase.ROLL_CALL, me)),
+    )
+
+
 WORKER = (
-    *BOOT,
+    *boot(1),
     (106.0, events.MessageReceived(0, HELLO)),
-    (106.0, actions.AnswerRollCall({}, "")),
+    (106.0, enters(Phase.FILES)),
     (107.0, actions.Answer(FACTS)),
+    (107.0, enters(Phase.WAITING)),
     (111.0, events.MessageReceived(0, messages.Start(1))),
+    (111.0, enters(Phase.LAUNCHING)),
     (112.0, ("start", "rank 0")),
+    (112.0, enters(Phase.OUTPUT)),
     (114.0, ("output", "rank 0")),
+    (114.0, enters(Phase.RUNNING)),
     (120.0, ("end", "rank 0")),
-    (121.0, actions.Send(1, messages.Stop(0))),
-    (122.0, events.MessageReceived(1, messages.Stopped())),
+    (121.0, enters(Phase.ENDING)),
+    (122.0, enters(Phase.STOPPED)),
     (124.0, events.MessageReceived(0, RELEASE)),
+    (124.0, enters(Phase.RELEASED)),
 )
 
 
@@ -80,17 +92,18 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
     part = messages.Phases((("run", 5.0, 6.0, ""),), 1.0, 2.0, 3.0, 4.0)
     kept = play(
         record(0, 3),
-        *BOOT,
+        *boot(0),
         (103.0, actions.Call(1)),
         (103.0, actions.Call(2)),
         (103.5, events.Unreachable(1, "no DNS")),
         (104.0, events.Unreachable(2, "refused", named=103.2)),
         (106.0, events.Answered(1, REPORT, named=105.5)),
-        (107.0, actions.Prepare(Members(()))),
-        (108.0, events.Prepared(1, None)),
+        (107.0, enters(Phase.FILES, 0)),
+        (108.0, enters(Phase.LAUNCHING, 0)),
         (108.0, actions.Send(1, messages.Start(1))),
         (109.0, events.SessionLost(2, "")),
         (110.0, actions.Send(1, RELEASE)),
+        (110.0, enters(Phase.RELEASED, 0)),
         (111.0, events.MessageReceived(1, part)),
         (111.5, events.SessionLost(1, "")),
     )
@@ -106,36 +119,29 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
 
 
 def test_a_program_that_prints_nothing_has_run() -> None:
-    kept = play(record(1), *WORKER[:8], (120.0, actions.Send(1, messages.Stop(0))))
+    kept = play(record(1), *WORKER[:11], (120.0, enters(Phase.ENDING)))
     assert own(kept, 121.0)[-3:] == [("launch", 1), ("run", 8), ("end", 1)]
 
 
-def test_what_comes_twice_or_late_changes_nothing() -> None:
-    once, twice = record(1), record(1)
-    play(once, *WORKER)
-    late = (messages.Start(1), RELEASE)
-    play(
-        twice,
-        *WORKER[:9],
-        (114.5, ("output", "rank 0")),
-        (114.6, events.MessageReceived(0, messages.Start(1))),
-        *WORKER[9:],
-    )
+def test_what_comes_twice_changes_nothing() -> None:
+    once, twice = play(record(1), *WORKER), record(1)
+    start = events.MessageReceived(0, messages.Start(1))
+    play(twice, *WORKER[:13], (114.5, ("output", "rank 0")), (114.6, start), *WORKER[13:])
     assert once.told(125.0).phases[:5] == twice.told(125.0).phases[:5]
     assert twice.told(125.0).started == 111.0
-    play(once, (125.0, actions.Send(1, messages.Stop(0))), (126.0, events.MessageReceived(0, late[1])))
-    assert own(once, 127.0)[-1] == ("release", 5)
 
 
 def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() -> None:
-    kept = play(record(1), *BOOT)
+    kept = play(record(1), *boot(1))
     for number in range(20_000):
         now = 104.0 + number / 1000
         step = (
             events.MessageReceived(0, HELLO),
-            actions.AnswerRollCall({}, ""),
+            enters(Phase.FILES),
             actions.Answer(FACTS),
+            enters(Phase.WAITING),
             events.SessionLost(0),
+            enters(Phase.ROLL_CALL),
         )
         play(kept, *((now, each) for each in step), (now, ("start", "rank 0")), (now, ("end", "rank 0")))
     own(kept, 200.0)
@@ -148,7 +154,7 @@ def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() ->
 def test_an_attempt_before_the_last_is_one_phase(attempts: int) -> None:
     kept = play(record(1), *WORKER)
     if attempts == 2:
-        play(kept, (130.0, events.Started()), (131.0, actions.OpenEndpoint()))
+        play(kept, (130.0, events.Started()), (131.0, enters(Phase.KEYS)))
         assert own(kept, 132.0) == [("facts", 2), ("earlier attempts", 31), ("keys", 1)]
         assert (kept.told(132.0).started, kept.peers) == (0.0, {})
     else:
