@@ -45,7 +45,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     try:
         signals = Signals(log)
         signals.watch()
-        spec, facts = inputs.job(args, log)
+        spec, facts = inputs.job(args)
         log.shape(spec.logs.format, spec.logs.timestamps == "utc")
         spec = replace(spec, command=spec.command or _NO_PROGRAM, restarts=0)
         check = Check(args.limit, args.spec or "", args.json, args.strict, _width())

@@ -50,7 +50,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
 
-    spec, text = inputs.spec(args, log)
+    spec, text = inputs.spec(args)
     if not args.spec:
         raise UsageError("EP805 deploy needs a job spec", "", "give --spec FILE, in the folder that holds the program")
     module = registry.load("deploy", args.target)

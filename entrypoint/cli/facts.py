@@ -26,7 +26,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.host.facts import read
     from entrypoint.plan import seen
 
-    found = seen.seen(read(), inputs.spec(args, log)[0].platform)  # no platform asks for the network or mpirun
+    found = seen.seen(read(), inputs.spec(args)[0].platform)  # no platform asks for the network or mpirun
     show(seen.text(found))
     if "error" in found:
         log(f"run would end: {found['error']}; exit {found['status']}")

@@ -10,21 +10,20 @@ from entrypoint.errors import NoInputError
 if TYPE_CHECKING:
     import argparse
 
-    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts
     from entrypoint.spec import JobSpec, Override
 
 TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
 
-def job(args: argparse.Namespace, log: Logger) -> tuple[JobSpec, Facts]:
+def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     """What the user asked for, and what this container is."""
     from entrypoint.host import facts
 
-    return spec(args, log)[0], facts.of_job(facts.read())()
+    return spec(args)[0], facts.of_job(facts.read())()
 
 
-def spec(args: argparse.Namespace, log: Logger) -> tuple[JobSpec, str]:
+def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
     """What the user asked for, and the text of the spec file, "" where there is none."""
     from entrypoint.spec import expanded, load
 
@@ -33,10 +32,7 @@ def spec(args: argparse.Namespace, log: Logger) -> tuple[JobSpec, str]:
         args.spec = expanded(args.spec, os.environ)
         data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
         given = data.decode("utf-8", "surrogateescape")
-    asked = load(given, args.spec or "", environ(), overrides(args))
-    for words in asked.renamed:
-        log(f"warning: EP114 {words}")
-    return asked, given or ""
+    return load(given, args.spec or "", environ(), overrides(args)), given or ""
 
 
 def environ() -> dict[str, str]:

@@ -59,7 +59,7 @@ def _work(args: argparse.Namespace, us: Child, log: Logger) -> int:
     local.refuse(inputs.overrides(args))
     for name in local.unheard():
         os.environ.pop(name, None)
-    spec, text = inputs.spec(args, log)
+    spec, text = inputs.spec(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     count = local.count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)

@@ -29,7 +29,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
 
-    spec, facts = inputs.job(args, log)
+    spec, facts = inputs.job(args)
     made, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
     answer(plan_json(spec, made) if args.json else plan_text(spec, made))
     for outcome in refused:

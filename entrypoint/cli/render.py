@@ -34,7 +34,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
         args.node_rank = "0"
-    spec, facts = inputs.job(args, log)
+    spec, facts = inputs.job(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)

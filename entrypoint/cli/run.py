@@ -47,7 +47,7 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
             from entrypoint.host.facts import of_job, read
             from entrypoint.plan import locate, settle
 
-            spec, facts = inputs.spec(args, log)[0], read()
+            spec, facts = inputs.spec(args)[0], read()
             spec = of(spec) if of else spec
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ

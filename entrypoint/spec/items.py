@@ -58,7 +58,6 @@ class ProblemList:
 
     def __init__(self) -> None:
         self._found: dict[Hashable, tuple[Place, Problem]] = {}
-        self.renamed: list[str] = []
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -72,11 +71,6 @@ class ProblemList:
         # A mistake under an anchor is met again at every alias, each time at the same place in the file.
         mistake = (place, what) if place.group == 0 else (place, path, what, seen)
         self._found.setdefault(mistake, (place, problem))
-
-    def note_renamed(self, place: Place, old: str, new: str) -> None:
-        """Note a setting that was given by its old name: no problem yet."""
-        seen = "" if place.where == old else f" | {place.where}"
-        self.renamed.append(f"{old} is an old name{seen} | use {new}: the old one works in this release only")
 
     def error(self) -> SpecError:
         """Every problem at once, sorted by place."""

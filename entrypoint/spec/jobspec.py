@@ -20,7 +20,6 @@ from entrypoint.spec.rules import (
     PATH,
     RUN_DIR,
     HostEntry,
-    Renamed,
     Rule,
     adapter,
 )
@@ -281,14 +280,14 @@ class TimeoutSpec:
     peers: Seconds until every peer must have answered the roll call.
     join: Seconds that the roll call waits for the other nodes once as many are there as `nodes` asks for at least.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
-    heartbeat: Seconds of silence after which a peer counts as lost. Its old name, `lease`, works in this release only.
+    heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
     """
 
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
     join: Annotated[float, Rule(ge=0)] = 30.0
     launch: Annotated[float, Rule(gt=0)] = 120.0
-    heartbeat: Annotated[float, Rule(ge=1), Renamed("lease")] = 15.0
+    heartbeat: Annotated[float, Rule(ge=1)] = 15.0
     grace: Annotated[float, Rule(ge=0)] = 30.0
 
 
@@ -365,7 +364,6 @@ class JobSpec:
 
     _sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     _secret: Secret | None = field(default=None, repr=False)
-    _renamed: tuple[str, ...] = field(default=(), repr=False)
 
     def source(self, path: str) -> Source:
         """Where the value at `path` (such as `ssh.port`) came from."""
@@ -374,11 +372,6 @@ class JobSpec:
     def value(self, path: str) -> Any:
         """The value at `path`."""
         return functools.reduce(getattr, path.split("."), self)
-
-    @property
-    def renamed(self) -> tuple[str, ...]:
-        """A warning for each setting that was given by its old name."""
-        return self._renamed
 
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""

@@ -21,7 +21,7 @@ from entrypoint.secret import Secret, is_secret, weakness
 from entrypoint.spec.items import Item, Odd, Place, ProblemList, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
-from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service, variable
+from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 from entrypoint.values import dataclass
 
 # Without a limit, the time for a long text of digits would grow with the square of its length.
@@ -70,7 +70,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
-    empty = JobSpec(_sources=MappingProxyType(sources), _secret=secret, _renamed=tuple(report.renamed))
+    empty = JobSpec(_sources=MappingProxyType(sources), _secret=secret)
     return functools.reduce(_with, chosen.items(), empty)
 
 
@@ -96,18 +96,9 @@ def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Itera
             report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
         return
     known = entries(section)
-    renamed = {field.old: field for field in fields() if field.old}
     for key, child in item.value.items():
         path = prefix + key
-        if field := renamed.get(path):
-            if field.path.rpartition(".")[2] in item.value:
-                report.add(
-                    child.key or child.place, path, f"{field.path} is given too", "", "remove the old name", "EP103"
-                )
-            elif child.value is not None:
-                report.note_renamed(child.key or child.place, path, field.path)
-                yield field.path, child
-        elif key not in known:
+        if key not in known:
             _unknown_key(key, path, child.key or child.place, list(known), report)
         elif values.is_dataclass(known[key]):
             yield from _leaves(child, known[key], f"{path}.", report)
@@ -133,17 +124,14 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> 
     for name in (field.env, *field.aliases):
         if env.get(name):
             place = Place(1, where=name)
-            if field.old and name == variable(field.old):
-                report.note_renamed(place, name, field.env)
             return _from_text(field, env[name], place, report)
     return None
 
 
 def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
-    old = {variable(field.old) for field in fields() if field.old}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known.values() and name not in old:
+        if name.startswith(PREFIX) and env[name] and name not in known.values():
             near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
             report.add(Place(1, where=name), "", "no such setting", "", near, "EP102")
 

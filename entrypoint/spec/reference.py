@@ -51,13 +51,7 @@ def schema() -> dict[str, Any]:
         if values.is_dataclass(section):
             kind = type(section).__name__
             inner = {key: _property(by_path[f"{name}.{key}"]) for key in entries(section)}
-            old = {
-                field.old.removeprefix(f"{name}."): field
-                for field in by_path.values()
-                if field.old.startswith(f"{name}.")
-            }
-            deprecated = {key: {**_property(field), "deprecated": True} for key, field in old.items()}
-            definitions[kind] = _object(section, {**inner, **deprecated})
+            definitions[kind] = _object(section, inner)
             properties[name] = {"$ref": f"#/$defs/{kind}", "default": {key: inner[key]["default"] for key in inner}}
         else:
             properties[name] = _property(by_path[name])

@@ -45,13 +45,6 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """The old name of a field, in the same section. It works for one release, with a warning."""
-
-    old: str
-
-
-@dataclass(frozen=True)
 class FieldInfo:
     """One leaf field of the spec, as a person sets it."""
 
@@ -65,7 +58,6 @@ class FieldInfo:
     env: str  # ENTRYPOINT_SSH_PORT
     aliases: tuple[str, ...]  # variables of other tools that set it too, the first one set wins
     flags: tuple[str, ...]
-    old: str = ""  # the path that it had before, which still works
 
     @property
     def needs(self) -> str:  # the start of a message

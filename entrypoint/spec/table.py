@@ -13,7 +13,7 @@ from entrypoint import secret, values
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.patches import Patch
-from entrypoint.spec.rules import SECRET, FieldInfo, Renamed, Rule
+from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 from entrypoint.values import dataclass
 
 PREFIX = "ENTRYPOINT_"
@@ -76,11 +76,9 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         choices = get_args(takes) if get_origin(takes) is Literal else ()
         names = [extra for extra in extras if isinstance(extra, str)]
         flags = tuple(name for name in names if name.startswith("-"))
-        old = next((prefix + extra.old for extra in extras if isinstance(extra, Renamed)), "")
         aliases = tuple(name for name in names if not name.startswith("-"))
-        aliases += (variable(old),) if old else ()
         words = rule.words or (f"one of {', '.join(choices)}" if choices else _WORDS.get(kind, kind) + _bounds(rule))
-        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], variable(path), aliases, flags, old)
+        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], variable(path), aliases, flags)
 
 
 def variable(path: str) -> str:

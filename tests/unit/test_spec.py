@@ -335,31 +335,6 @@ def test_variables_for_the_job_are_laid_over_each_other() -> None:
     }
 
 
-OLD = "ENTRYPOINT_TIMEOUTS_LEASE"
-
-
-@pytest.mark.parametrize(
-    ("text", "env", "warning"),
-    [
-        ("timeouts: {lease: 20}", {}, "timeouts.lease is an old name | job.yaml:1:12 | use timeouts.heartbeat"),
-        (None, {OLD: "20"}, f"{OLD} is an old name | use ENTRYPOINT_TIMEOUTS_HEARTBEAT"),
-        ("timeouts: {heartbeat: 20}", {}, ""),  # the control
-    ],
-)  # fmt: skip
-def test_an_old_name_works_and_is_warned_of(text: str | None, env: dict[str, str], warning: str) -> None:
-    spec = job(text, env)
-    assert spec.timeouts.heartbeat == 20
-    assert list(spec.renamed) == ([f"{warning}: the old one works in this release only"] if warning else [])
-
-
-def test_an_old_name_beside_the_new_one_is_a_mistake() -> None:
-    both = "timeouts: {lease: 20, heartbeat: 9}"
-    assert problems(both) == [
-        "job.yaml:1:12: timeouts.lease: EP103 timeouts.heartbeat is given too | remove the old name"
-    ]
-    assert job("timeouts: {lease: 20}", {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "9"}).timeouts.heartbeat == 9
-
-
 def test_no_file_at_all_is_a_job() -> None:
     result = job(command=Override(["python", "train.py", "--lr", "1.0"], "--"))
     assert result.command == ("python", "train.py", "--lr", "1.0")
