@@ -78,9 +78,9 @@ test-slurm:  ## a real Slurm of two nodes in containers: row, what was done, wha
 	@scripts/test-slurm
 
 .PHONY: test-deploy
-test-deploy:  ## every target and kind by its reader's own schemas, compose files on v2 and v1.29: case, checked against, result
+test-deploy:  ## every target and kind by its reader's own schemas, kustomize's recipes, compose files on v2 and v1.29: case, checked against, result
 	@scripts/dev/setup-engine && scripts/dev/setup-compose-v1 && scripts/build-image mpi
-	@scripts/test -m "" --table deploy --every tests/unit/test_deploy*.py tests/process/test_deploy*.py tests/compose/test_deployed_compose.py -q --no-header
+	@kubectl=$$(scripts/dev/kubectl) && PATH="$$PATH:$${kubectl%/*}" scripts/test -m "" --table deploy --every tests/unit/test_deploy*.py tests/process/test_deploy*.py tests/compose/test_deployed_compose.py -q --no-header
 
 .PHONY: test-security
 test-security:  ## every point of docs/explanation/security.md, also the slow ones (marker `slow`), on both images: point, seconds, result

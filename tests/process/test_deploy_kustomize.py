@@ -1,0 +1,148 @@
+"""docs/how-to/kustomize.md: its recipes on the manifests of every kind, by the real `kubectl kustomize`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from entrypoint import cli
+from entrypoint.deploy._kinds import KINDS
+from tests import apis
+from tests.cluster import clean_environment
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/kustomize.md").read_text(encoding="utf-8")
+KUBECTL = shutil.which("kubectl")
+SCHEMAS = f"kubectl kustomize, Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
+JOB = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
+POD = "/spec/template"
+NO_KUBECTL = "no kubectl in PATH; `make test-deploy` has one"
+needs_kubectl = pytest.mark.skipif(not KUBECTL, reason=NO_KUBECTL)
+Objects = dict[str, dict[str, Any]]
+
+
+def recipes() -> dict[str, dict[str, str]]:
+    """Return the files of each recipe by name; each kustomization.yaml begins a recipe."""
+    found: dict[str, dict[str, str]] = {}
+    for section in re.split(r"(?m)^## ", PAGE)[1:]:
+        for file, text in re.findall(r"(?ms)^```yaml\n# (\S+)\n(.*?)^```$", section):
+            if file == "kustomization.yaml":
+                title = section.partition("\n")[0]
+                found[f"{title}, another way" if title in found else title] = files = {}
+            files[file] = text
+    return found
+
+
+def pod_paths(kind: str) -> list[str]:
+    """Return the paths of the kind's Pod templates, as the page's table has them."""
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind}` |"))
+    return re.findall(r"`(/spec/\S*?template)`", row)
+
+
+def for_kind(kind: str, pod: str) -> str:
+    """Return `pod.yaml` as a reader of the page changes it for that kind."""
+    if kind == "trainjob":
+        pod = pod.replace(f"{POD}/spec/containers/0/env/-", "/spec/trainer/env/-")
+    return "".join(pod.replace(POD, path) for path in pod_paths(kind))
+
+
+def objects(text: str) -> Objects:
+    return {f"{each['apiVersion']} {each['kind']}": each for each in yaml.safe_load_all(text)}
+
+
+def deployed(kind: str, folder: Path) -> Objects:
+    """Return the manifests of a kind, which are written to `base.yaml`."""
+    (folder / "job.yaml").write_text(JOB)
+    base = folder / "demo/base.yaml"
+    words = ["--kind", kind, "--spec", str(folder / "job.yaml"), "--image", "i", "--nodes", "2"]
+    assert cli.main(["deploy", "kubernetes", *words, "--out", str(base)]) == 0
+    return objects(base.read_text(encoding="utf-8"))
+
+
+def kustomized(folder: Path, files: dict[str, str]) -> Objects:
+    """Return what kubectl makes of the manifests and these files."""
+    assert KUBECTL
+    for name, text in files.items():
+        (folder / "demo" / name).write_text(text)
+    command = [KUBECTL, "kustomize", str(folder / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return objects(done.stdout)
+
+
+def operations(files: dict[str, str], manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the operations of a recipe that are for this object."""
+    for patch in yaml.safe_load(files["kustomization.yaml"])["patches"]:
+        kind, group = patch["target"]["kind"], patch["target"].get("group", "")
+        if re.fullmatch(kind, manifest["kind"]) and manifest["apiVersion"].startswith(group):
+            yield from yaml.safe_load(patch.get("patch") or files[patch["path"]])
+
+
+def undo(manifest: dict[str, Any], operation: dict[str, Any]) -> None:
+    """Remove what an operation added. Raises AssertionError when something else is there."""
+    *parents, last = [part.replace("~1", "/") for part in operation["path"].split("/")[1:]]
+    part: Any = manifest
+    for name in parents:
+        part = part[int(name) if isinstance(part, list) else name]
+    assert part.pop(-1 if last == "-" else last) == operation["value"], operation["path"]
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+
+
+def cases() -> Iterator[Any]:
+    for title, files in recipes().items():
+        for kind in KINDS:
+            if "batch.volcano.sh" not in files["kustomization.yaml"] or kind == "volcano":
+                yield pytest.param(kind, files, id=f"{kind}-{title}")
+
+
+@pytest.mark.deployed("kubernetes", "--kind {kind}: recipes of docs/how-to/kustomize.md", SCHEMAS)
+@needs_kubectl
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "files"), [*cases()])
+def test_a_recipe_adds_what_it_says_alone(kind: str, files: dict[str, str], tmp_path: Path) -> None:
+    before = deployed(kind, tmp_path)
+    if "pod.yaml" in files:
+        files = {**files, "pod.yaml": for_kind(kind, files["pod.yaml"])}
+    after = kustomized(tmp_path, files)
+    undone = 0
+    for manifest in after.values():
+        assert [wrong for each in apis.VERSIONS for wrong in apis.mistakes(manifest, each)] == []
+        for operation in reversed([*operations(files, manifest)]):
+            undo(manifest, operation)
+            undone += 1
+    assert undone > 0
+    assert after == before
+
+
+@needs_kubectl
+@pytest.mark.slow
+def test_a_path_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """The control: kubectl reads the operations."""
+    deployed("jobset", tmp_path)
+    with pytest.raises(AssertionError, match="/spec/template"):
+        kustomized(tmp_path, recipes()["Data from a volume, on certain nodes"])
+
+
+def test_the_page_has_a_path_for_every_kind_and_what_every_cluster_needs() -> None:
+    for kind in KINDS:
+        assert len(pod_paths(kind)) == (2 if kind == "mpijob" else 1), kind
+    assert len(recipes()) == 5
+    text = "".join(text for files in recipes().values() for text in files.values())
+    for name in (
+        "persistentVolumeClaim", "nodeSelector", "tolerations", "secretName", "secretKeyRef",
+        "kueue.x-k8s.io~1queue-name", "/spec/queue", "imagePullSecrets", "serviceAccountName",
+        "podAntiAffinity", "IPC_LOCK", "annotations", "NetworkPolicy",
+    ):  # fmt: skip
+        assert name in text, name
