@@ -1,7 +1,7 @@
 """Golden files of `entrypoint deploy`, under tests/deploy/<target>/<case>/ and read by people.
 
     job.yaml        the spec
-    options.yaml    image, nodes, resources, kind, and the command after -- where one is given; patches: files beside it
+    options.yaml    image, nodes, resources, kind, and the command after -- where one is given
     rendered.yaml   what comes out; for slurm rendered.sh, for modelarts rendered.json
 
 `make golden` runs `python -m tests.golden_deploy`, which rewrites rendered.*; the tests never do.
@@ -37,9 +37,7 @@ def made(case: Path) -> str:
     overrides = {path: specs.Override(value, flag) for path, (flag, value) in given.pop("flags", {}).items()}
     spec = specs.load(text, "job.yaml", {}, overrides)
     module = registry.load("deploy", case.parent.name)
-    files = given.pop("patches", [])
-    patches = tuple(patch for file in files for patch in specs.read_patches((case / file).read_text(), file))
-    options = module.Options(**{"folder": "/home/me/job", "spec_text": text, "patches": patches, **given})
+    options = module.Options(**{"folder": "/home/me/job", "spec_text": text, **given})
     text = module.render(spec, options)
     return str(text).replace(f"entrypoint {__version__}", "entrypoint VERSION")
 

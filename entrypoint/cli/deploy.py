@@ -23,7 +23,6 @@ OPTIONS = {
     "nodes": ("N", "number of nodes, where the spec names no hosts"),
     "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
     "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job where not given (kubernetes)"),
-    "patch": ("FILE", "changes to the rendered objects, as kustomize has them, YAML (kubernetes). May be repeated"),
     "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
     "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
     "flavor": ("ID", "kind of the instances (modelarts)"),
@@ -42,7 +41,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     deploy.add_argument("target", choices=registry.names("deploy"))
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
     for name, (metavar, words) in OPTIONS.items():
-        more: dict[str, Any] = {"action": "append"} if name in ("resource", "patch") else {}
+        more: dict[str, Any] = {"action": "append"} if name == "resource" else {}
         deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
 
 
@@ -60,9 +59,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("EP800 --nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
     own: dict[str, Any] = _options(args, module)
-    own["patches"] = tuple(
-        each for file in own.pop("patch", ()) for each in specs.read_patches(inputs.text(file), file)
-    )
     options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():

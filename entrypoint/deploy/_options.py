@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError, UsageError
-from entrypoint.spec import JobSpec, Patch, given
+from entrypoint.spec import JobSpec, given
 from entrypoint.values import dataclass
 
 DEFAULT = ("image", "nodes", "resource")
@@ -30,7 +30,6 @@ class Options:
     code: str = ""  # folder of an object store with the program
     logs: str = ""  # folder of an object store for logs
     kind: str = ""  # form of the job, where the platform has several
-    patches: tuple[Patch, ...] = ()  # changes to what is rendered, after those of the spec
 
 
 def settings(spec: JobSpec, own: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["TAKES", "Options", "notes", "render"]
 
-TAKES = ("image", "nodes", "resource", "kind", "patch")
+TAKES = ("image", "nodes", "resource", "kind")
 
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
@@ -47,7 +47,7 @@ def render(spec: JobSpec, options: Options) -> str:
 
     The secret is a Secret that the user makes. Raises ConfigError when the number of nodes or cards is unknown, the
     job's name can't be one here, or the spec holds secrets, which everybody would read in the ConfigMap; UsageError for
-    a kind that there is not, and when a resource is not NAME=QUANTITY; SpecError for a patch that cannot be.
+    a kind that there is not, and when a resource is not NAME=QUANTITY.
     """
     name, context = _kind(options), _context(spec, options)
     if name == "trainjob":
@@ -57,13 +57,7 @@ def render(spec: JobSpec, options: Options) -> str:
         kept = {field: value for field, value in pod["spec"].items() if field in _POD} | {"containers": [patch]}
         context["pod"] = _indented({**pod, "spec": kept}, 22)
         context["env"] = _indented(container["env"], 6)
-    text = render_template(f"kubernetes/{name}.yaml.j2", context)
-    patches = (*spec.kubernetes.patch, *options.patches)
-    if not patches:
-        return text
-    from entrypoint.deploy._patch import patched
-
-    return patched(text, patches)
+    return render_template(f"kubernetes/{name}.yaml.j2", context)
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
@@ -108,7 +102,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     names = host_names(name, spec.name, nodes)
     if secrets := spec.written_secrets():
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
-        place = place if kind.whole_pod else "by a patch: env of trainer, each with valueFrom: {secretKeyRef: ...}"
+        place = place if kind.whole_pod else "by kustomize, as docs/how-to/kustomize.md shows"
         do = f"take them out, and give them {place}"
         raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
     # As the nodes that the spec names by other names, each has its own slots.

@@ -102,7 +102,7 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
     }
     rows = []
     for field in fields():
-        if field.path in ("env", "command") or field.kind == "patches":
+        if field.path in ("env", "command"):
             continue
         value: Any = spec.value(field.path)
         origin = topology.origins.get(field.path) or spec.source(field.path)

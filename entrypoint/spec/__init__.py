@@ -6,8 +6,6 @@ yamlfile, loading --> Items --rules--> values --loading--> JobSpec      (table: 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec, SshSpec
 from entrypoint.spec.loading import Override, load
-from entrypoint.spec.patches import Patch
-from entrypoint.spec.patches import read as read_patches
 from entrypoint.spec.rules import (
     JOB_NAME,
     MAX_NODES,
@@ -21,7 +19,7 @@ from entrypoint.spec.rules import (
 from entrypoint.spec.table import Given, fields, given, kept_back, left_out, settings_in, written
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override", "Patch",
+    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override",
     "Source", "SshSpec", "check_host", "expanded", "fields", "given", "kept_back", "left_out", "load", "plain_path",
-    "read_patches", "settings_in", "written",
+    "settings_in", "written",
 ]  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
 from entrypoint.spec.logs import LogsSpec
-from entrypoint.spec.patches import Patch
 from entrypoint.spec.rules import (
     ADDRESS,
     INTERFACE,
@@ -262,18 +261,6 @@ class NetcheckSpec:
 
 
 @dataclass(frozen=True)
-class KubernetesSpec:
-    """What `entrypoint deploy kubernetes` alone reads. Containers ignore it.
-
-    patch:
-      Changes to the rendered objects, as kustomize has them: a part of an object with its `kind` (strategic merge), or
-      a `target` with its kind and a `patch`, a list of operations (RFC 6902). See docs/how-to/kubernetes.md.
-    """
-
-    patch: tuple[Patch, ...] = ()
-
-
-@dataclass(frozen=True)
 class TimeoutSpec:
     """How long, in seconds, we wait for what.
 
@@ -360,7 +347,6 @@ class JobSpec:
     netcheck: NetcheckSpec = NetcheckSpec()
     logs: LogsSpec = LogsSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
-    kubernetes: KubernetesSpec = KubernetesSpec()
 
     _sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     _secret: Secret | None = field(default=None, repr=False)

@@ -24,6 +24,10 @@ from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, sug
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 from entrypoint.values import dataclass
 
+_KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
+_REMOVED = {"kubernetes": _KUSTOMIZE, "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE}
+"""Keys and variables of earlier releases -> what to do instead."""
+
 # Without a limit, the time for a long text of digits would grow with the square of its length.
 _DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
 
@@ -117,7 +121,8 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Pr
         do = f"use secret_file or {SECRET}"
         report.add(place, path, "a secret does not belong in a file that is shared", "", do, "EP105")
         return
-    report.add(place, path, "unknown key", f"`{one_line(key)}`", suggestion(key, homes, known), "EP102")
+    do = _REMOVED.get(path) or suggestion(key, homes, known)
+    report.add(place, path, "unknown key", f"`{one_line(key)}`", do, "EP102")
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
@@ -132,8 +137,9 @@ def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in known.values():
-            near = suggestion(name.removeprefix(PREFIX), known, ["the names in docs/reference/spec.md"])
-            report.add(Place(1, where=name), "", "no such setting", "", near, "EP102")
+            names = ["the names in docs/reference/spec.md"]
+            do = _REMOVED.get(name) or suggestion(name.removeprefix(PREFIX), known, names)
+            report.add(Place(1, where=name), "", "no such setting", "", do, "EP102")
 
 
 def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: ProblemList) -> Item | None:
@@ -141,8 +147,6 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: P
     try:
         if field.kind == "mapping":
             return _json(given, place) if isinstance(given, str) else _assignments(given, place)
-        if field.kind == "patches":
-            return _json(str(given), place)
         if isinstance(given, list):
             return Item([Item(word, place) for word in given], place)
         if field.kind == "list":

@@ -28,7 +28,7 @@ A value comes from the first of these that has one:
 A variable that is empty counts as unset, and so does a field that is null. An `ENTRYPOINT_` variable that is not
 listed here is an error. In a variable or a flag, `hosts` is separated by commas or white space; the other lists are
 shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object; its entries, like those
-of the flag, are laid over the file's one by one. `ENTRYPOINT_KUBERNETES_PATCH` is a JSON list.
+of the flag, are laid over the file's one by one.
 
 A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
 `ENTRYPOINT_SECRET`. Of the two, the one with the higher origin counts; both as variables is an error.
@@ -37,7 +37,6 @@ _TEXT = {"type": "string"}
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "list": {"items": _TEXT, "type": "array"},
-    "patches": {"items": {"type": "object"}, "type": "array"},
     "mapping": {"additionalProperties": _TEXT, "type": "object", "propertyNames": {"pattern": f"^{VARIABLE.pattern}$"}},
 }
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}

@@ -11,7 +11,6 @@ from entrypoint import registry
 from entrypoint.interfaces import ip
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Odd, ProblemList, one_line, quoted
-from entrypoint.spec.patches import patches
 from entrypoint.values import dataclass
 
 Wrong = tuple[str, str]  # what is wrong with a value, and what to do about it
@@ -25,7 +24,6 @@ _FOLDERS = ("MA_JOB_DIR",)  # variables of platforms that boot commands begin wi
 HOW = {  # to write lists and mappings as text
     "list": 'write shell words, or a list: ["python", "train.py"]',
     "mapping": 'write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}',
-    "patches": 'write a JSON list of patches: [{"kind": "Job", "spec": {"suspend": true}}]',
 }
 
 
@@ -49,7 +47,7 @@ class FieldInfo:
     """One leaf field of the spec, as a person sets it."""
 
     path: str  # dotted, such as `ssh.port`
-    kind: Literal["text", "integer", "number", "list", "mapping", "patches"]
+    kind: Literal["text", "integer", "number", "list", "mapping"]
     type: str  # what it takes, in words: "whole number from 1 to 65535"
     rule: Rule
     choices: tuple[str, ...]  # the only values it takes, where they are fixed
@@ -115,8 +113,6 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         pairs = {name: _text(entry, f"{path}.{name}", report) for name, entry in raw.items()}
         names_fine = [_variable(name, entry, f"{path}.{name}", report) for name, entry in raw.items()]
         return pairs if all(names_fine) and None not in pairs.values() else None
-    if field.kind == "patches" and isinstance(raw, list):
-        return patches(raw, path, report)
     if field.kind == "integer" and isinstance(raw, int):
         return raw
     if field.kind == "number" and isinstance(raw, (int, float)) and abs(raw) < 1e15 and isfinite(raw):
@@ -129,8 +125,8 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         import json
 
         do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
-    elif field.kind in ("list", "patches"):
-        do = f"write it as a list, one entry for each {'word' if field.kind == 'list' else 'patch'}"
+    elif field.kind == "list":
+        do = "write it as a list, one entry for each word"
     elif isinstance(raw, str) and item.place.group == 0 and re.fullmatch(r"[0-9.]+", raw):
         do = "remove the quotes"
     else:

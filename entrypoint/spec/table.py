@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from entrypoint import secret, values
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.patches import Patch
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 from entrypoint.values import dataclass
 
@@ -32,13 +31,8 @@ RESERVED = {
 _LINK = re.compile(r"(tcp|udp|sctp)://")
 _SERVICE = re.compile(r"\w_(SERVICE_HOST$|SERVICE_PORT(_\w|$)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$)")
 
-_KINDS: dict[Any, Any] = {
-    int: "integer", float: "number", tuple[Patch, ...]: "patches", tuple: "list", Mapping: "mapping",
-}  # fmt: skip
-_WORDS = {
-    "integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts",
-    "patches": "list of patches",
-}  # fmt: skip
+_KINDS: dict[Any, Any] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
+_WORDS = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
 # In a section's docstring: a field's name and its meaning, whose further lines are indented.
 _MEANING = re.compile(r"^(\w+):\s+(.*(?:\n +.*)*)", re.MULTILINE)
 
@@ -117,9 +111,6 @@ def is_service(name: str, value: str) -> bool:
 # What of a job's settings may be written where others can read it
 
 
-_DEPLOYS = ("kubernetes.patch",)  # only `deploy` reads them, and no container
-
-
 @dataclass(frozen=True)
 class Given:
     """A setting as variables carry it: the one to set, which is the first, and every one that sets it too."""
@@ -147,8 +138,8 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
     kept = spec.written_secrets()
     for field in fields():
         value: Any = spec.value(field.path)
-        not_theirs = ("hosts", "node_rank", *_DEPLOYS)
-        if spec.source(field.path).origin != "spec" or value is None or field.path in not_theirs:
+        not_theirs = field.path in ("hosts", "node_rank")
+        if spec.source(field.path).origin != "spec" or value is None or not_theirs:
             continue
         if field.kind == "mapping":
             kept += [name for name, text in value.items() if name not in kept and secret.masked(text) != text]
@@ -184,7 +175,7 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
         source = spec.source(field.path)
         if source.origin == "spec":
             files.add(source.where.rsplit(":", 2)[0])
-        elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command", *_DEPLOYS):
+        elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
             value: Any = spec.value(field.path)
             if field.kind == "mapping":
                 kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]

@@ -33,13 +33,7 @@ def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = 
     `file` names the text in positions, `group` is that of its Places, `path` the field it is for. None where the text
     is not YAML at all; that and everything else that is wrong goes to `report`.
     """
-    found = _Reader(text, file, report, group, path).read()
-    return found[0] if found else None
-
-
-def read_all(text: str, file: str, report: ProblemList) -> list[Item] | None:
-    """Every document in `text` as an Item, but for empty ones; else as `read`."""
-    return _Reader(text, file, report, 0, "", several=True).read()
+    return _Reader(text, file, report, group, path).read()
 
 
 class _Refused(yaml.MarkedYAMLError):
@@ -85,11 +79,10 @@ def _size(node: Any) -> tuple[int, int]:
 
 
 class _Reader:
-    def __init__(self, text: str, file: str, report: ProblemList, group: int, path: str, several: bool = False) -> None:
+    def __init__(self, text: str, file: str, report: ProblemList, group: int, path: str) -> None:
         self.text, self.file, self.report, self.group, self.path = text, file, report, group, path
-        self.several = several
 
-    def read(self) -> list[Item] | None:
+    def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:
             self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
             return None
@@ -98,9 +91,7 @@ class _Reader:
             return None
         try:
             self.loader = _Composer(self.text)
-            nodes: list[Any] = []
-            while self.loader.check_node() and (self.several or not nodes):
-                nodes.append(self.loader.get_node())
+            node: Any = self.loader.get_node() if self.loader.check_node() else None
             if self.loader.check_node():
                 event: Any = self.loader.peek_event()  # type: ignore[no-untyped-call]
                 what = "a second document starts here, one is allowed"
@@ -116,9 +107,8 @@ class _Reader:
             place = self.place(self.loader.get_mark())
             self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
         else:
-            full = [node for node in nodes if not (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))]
-            items = [self.item(node, self.path) for node in full]
-            return items if items or self.several else [Item({}, self.at(1, 1))]
+            is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
+            return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         return None
 
     def fail(self, place: Place, what: str, seen: str, do: str) -> None:

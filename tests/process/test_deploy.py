@@ -101,7 +101,6 @@ OWN = {
     "code": ("obs://bucket/code", {"modelarts"}),
     "logs": ("obs://bucket/logs", {"modelarts"}),
     "kind": ("jobset", {"kubernetes"}),
-    "patch": (str(Path(__file__).parents[1] / "deploy/kubernetes/patched/cluster.yaml"), {"kubernetes"}),
 }
 
 
@@ -163,40 +162,6 @@ def test_what_a_kind_cannot_express_is_on_stderr(
     assert len(said.err.splitlines()) == len(words)
     assert all(each in said.err for each in words)
     assert said.out.startswith("# Rendered by entrypoint ")
-
-
-def test_patches_come_from_files_in_their_order(spec: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["deploy", "kubernetes", "--spec", spec, "--image", "i"]
-    for number in (1, 2):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(f"kind: Job\nspec: {{backoffLimit: {number}}}\n")
-        words += ["--patch", str(file)]
-    assert cli.main(words) == 0
-    assert "  backoffLimit: 2\n" in capfd.readouterr().out
-    file.write_text("kind: Pod\n")
-    assert cli.main(words) == 65
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert (
-        f"{file}:1:1: EP810 no rendered object is what this patch is for | kind Pod | there are: v1 Service job, "
-        in said.err
-    )
-    file.unlink()
-    assert cli.main(words) == 66
-    assert f"EP111 cannot read {file} | No such file or directory" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("target", ["compose", "modelarts", "slurm"])
-def test_patches_of_the_spec_are_kubernetes_alone(target: str, spec: str, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["deploy", target, "--spec", spec, "--image", "i", *NEEDS.get(target, [])]
-    assert cli.main(words) == 0
-    plain = capfd.readouterr()
-    with Path(spec).open("a") as file:
-        file.write("kubernetes: {patch: [{kind: Nothing}]}\n")
-    assert cli.main(words) == 0
-    assert capfd.readouterr() == plain
-    # The control: where it is read, it is wrong.
-    assert cli.main(["deploy", "kubernetes", "--spec", spec, "--image", "i"]) == 65
 
 
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])

@@ -50,7 +50,7 @@ CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 NEVER = (
     *("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal"),
     *("entrypoint.netcheck", "entrypoint.plan.netcheck"),
-    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna", "jsonpatch"),
+    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna"),
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")

@@ -23,11 +23,9 @@ ID = r"EP[0-9]{3}"
 CLASSES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 ENDS = {name: kind.status for name, kind in CLASSES.items() if issubclass(kind, errors.EntrypointError)}
 ENDS |= {"RunDirTaken": 78}
-PATCHES = ("deploy/_merge.py", "deploy/_patch.py")  # their errors become one of the spec
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
     "check/report.py": ["words"],  # nothing is wrong
-    "deploy/_patch.py": ["error.summary"],
     "errors.py": ["str(self)"],
     "host/result.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
@@ -79,7 +77,7 @@ def without_id(name: str, source: str) -> list[str]:
         ids = {re.match(rf"({ID}) ", each) for each in begins(words, node, inside)}
         if None in ids or not ids:
             wrong.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
-        ends = 65 if name in PATCHES else ENDS.get(kind, 0)
+        ends = ENDS.get(kind, 0)
         for match in filter(None, ids):
             entry = explain.messages().get(match[1])
             if entry and ends and not any(explain.fits(ends, each) for each in entry.statuses):

@@ -14,7 +14,7 @@ import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.check import cards, smi
-from entrypoint.deploy import _patch, slurm
+from entrypoint.deploy import slurm
 from entrypoint.host import tools
 from entrypoint.launchers import _command, _nested, mpirun
 from entrypoint.plan import faults
@@ -32,8 +32,8 @@ REPEATED = (
     "a", "1", " ", ".", "_", "-", "/", "=", ":", "[", "\\", "\n", "\x1b[", "\x1b]", "{a", "//",
     "://a", "://a:b", "a=b ", "token", "data/tokens_00000.bin,", "token_file", "token ",
     "max_", "max_tokens.", "aws_batch_", "aws_batch_.",
-    "cred", "_SERVICE_PORT", "a_PORT_1", "1.1", "1-1,", "[1,", "address_1 = ", "EP10", "x/", ".containers.node.name",
-    ".volumes", "env.ENTRYPOINT_HOSTS", "MPICH Version: ", "version=", "Version: ", "<nvidia_smi_log ",
+    "cred", "_SERVICE_PORT", "a_PORT_1", "1.1", "1-1,", "[1,", "address_1 = ", "EP10", "x/",
+    "MPICH Version: ", "version=", "Version: ", "<nvidia_smi_log ",
     "infoROM is corrupted at gpu ", "MPICH 3 ucx", "${", "\\u", "\\ud800",
 )  # fmt: skip
 ENDS = (("", ""), ("", "!"), ("token", "=x"), ("[", "\n"), ("x/", "tokens=\n"))
@@ -68,7 +68,6 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "fault": faults._FAULT.fullmatch,
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
-    "needed by the job": _patch._NEEDED.fullmatch,
     "ids": explain.named,
     "words of a message": explain._words,
     "words of nodes": lambda text: [_nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)],
@@ -171,7 +170,6 @@ ELSEWHERE = {
     "platforms/_names.py": "a job's name, above",
     "platforms/modelarts.py": "a job's name, above",
     "programs/unite.py": "classes that have no character in common",
-    "spec/patches.py": "one class",
 }
 
 

@@ -101,6 +101,7 @@ BAD = [
     ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: EP102 unknown key | `qqqq` | use one of {ALL_SSH}"),
     ("grace: 5", "1:1: grace: EP102 unknown key | `grace` | did you mean `timeouts.grace`?"),
     ("ssh_port: 5", "1:1: ssh_port: EP102 unknown key | `ssh_port` | did you mean `ssh.port`?"),
+    ("kubernetes: {patch: []}", "1:1: kubernetes: EP102 unknown key | `kubernetes` | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),  # noqa: E501
     ("secret_fil: x", "1:1: secret_fil: EP102 unknown key | (not shown) | did you mean `secret_file`?"),
     ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
     ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
@@ -179,6 +180,7 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number above 0 is needed | "1e999" | write for example 600'),  # noqa: E501
     ({"ENTRYPOINT_SLOT": "4"}, "EP102 no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
     ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "EP102 no such setting | did you mean `ENTRYPOINT_SECRET`?"),
+    ({"ENTRYPOINT_KUBERNETES_PATCH": "[]"}, "EP102 no such setting | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),  # noqa: E501
     ({"ENTRYPOINT_QQ": "4"}, "EP102 no such setting | use one of the names in docs/reference/spec.md"),
     ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
     ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
@@ -406,7 +408,6 @@ TEXTS = {
     "accelerate.extra_args": ("[--use_fsdp]", ("--use_fsdp",)),
     "deepspeed.extra_args": ("[--quiet]", ("--quiet",)),
     "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
-    "kubernetes.patch": ('[{"kind": "Job"}]', (spec.Patch({"kind": "Job"}, "ENTRYPOINT_KUBERNETES_PATCH"),)),
 }
 OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
 
@@ -518,8 +519,6 @@ def test_the_full_example_sets_every_field() -> None:
         {"env": {"1A": "x"}},
         {"env": {"A": 1}},
         {"command": "python"},
-        {"kubernetes": {"patch": ["x"]}},
-        {"kubernetes": {"patch": {"kind": "Job"}}},
     ],
 )
 def test_the_schema_refuses(document: object) -> None:
