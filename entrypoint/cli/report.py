@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    usage = "RUNDIR [--html FILE] [--trace FILE] [--otel]"
+    usage = "RUNDIR [--html FILE] [--trace FILE]"
     report = command(commands, "report", usage, "say where the time of a boot went, and which node was last")
     text = "run directory of a node whose job has ended; worker-0's has all nodes. Or RUNDIR-timeline.json itself"
     report.add_argument("run_dir", metavar="RUNDIR", help=text)
     report.add_argument("--html", metavar="FILE", help="write a page with a bar for each node; it needs no network")
     report.add_argument("--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing")
-    text = "send spans by OpenTelemetry's SDK, as the variables OTEL_EXPORTER_OTLP_... say"
-    report.add_argument("--otel", action="store_true", help=text)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -52,11 +50,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         from entrypoint.report.trace import trace
 
         outputs.give(trace(made), args.trace, log)
-    if args.otel:
-        from entrypoint.cli import otel
-
-        log(f"sent {otel.send(made)} spans")
-    if not (args.html or args.trace or args.otel):
+    if not (args.html or args.trace):
         show(words.table(made, ended))
     return 0
 

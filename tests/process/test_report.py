@@ -1,0 +1,32 @@
+"""`entrypoint report`: what it says where there is nothing to report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def report(path: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"]}
+    return subprocess.run(
+        [sys.executable, "-m", "entrypoint", "report", str(path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_missing_file_and_one_without_a_timeline_are_errors(tmp_path: Path) -> None:
+    done = report(tmp_path / "run/")
+    assert done.returncode == 66
+    assert done.stderr == (
+        f"[entrypoint] EP042 there is no timeline to read | {tmp_path}/run-timeline.json: No such file or directory | "
+        "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it\n"
+    )
+    (tmp_path / "run-timeline.json").write_text("{}")
+    done = report(tmp_path / "run")
+    assert (done.returncode, done.stderr.count("\n")) == (66, 1)
+    assert "is no timeline" in done.stderr
