@@ -14,25 +14,21 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from entrypoint import heartbeat
 from entrypoint.host.speaker import Logger
 from entrypoint.job.board import SOCKET, NodeTable
 from entrypoint.model import Outcome, Plan
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 
-if TYPE_CHECKING:
-    from entrypoint.host.metrics_file import MetricsFile
-
 _TOGETHER = 8  # connections that are answered at a time; more wait in the kernel
 _QUEUE = 64  # connections that may wait
 _PATIENCE = 5.0  # seconds for one of them
 _REQUEST = 8192  # bytes of one
-_SOON = 1.0  # seconds in which all changes make one new file
+_RETRY = 1.0  # seconds until a listener that found no free file handle tries again
 
 
 class JobView(Protocol):
@@ -55,23 +51,22 @@ class State:
         self._idle, self._log = idle, log
         self._board = NodeTable(draft, time.monotonic())
         self._doors: list[_Door] = []
-        self._file: MetricsFile | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._wrong = False
-        self._beat = heartbeat.interval(spec.timeouts.heartbeat)
 
     def saw(self, event: Any, wanted: list[Any], now: float) -> list[Any]:
         """Note what the machine was told, and what it wants done, which is returned."""
-        before = self._board.changed
-        with self._guarded():
+        try:
             self._board.saw(event, wanted, now)
-        if self._file and self._board.changed != before:
-            self._write_in(self._file, _SOON)
+        except Exception as error:  # a view that is wrong must not end a job that is right
+            if not self._wrong:
+                self._wrong = True
+                seen = f"{type(error).__name__}: {error}"
+                self._log(f"warning: EP902 internal error: {seen} | status and metrics may be wrong; the job goes on")
         return wanted
 
     def open(self) -> None:
-        """Answer from now on, and write and serve metrics where the spec asks for them."""
-        metrics, label = self._spec.metrics, self._draft.topology.this.label
+        """Answer from now on, and serve metrics where the spec asks for them."""
+        metrics = self._spec.metrics
         try:
             self._doors.append(_Door(_private(self._run_dir), self._answer))
         except OSError as error:
@@ -80,11 +75,6 @@ class State:
             )
         if metrics.port is not None:
             self._serve(metrics.address, metrics.port)
-        if metrics.file is not None:
-            from entrypoint.host.metrics_file import MetricsFile
-
-            self._file = MetricsFile(metrics.file.replace("{node}", label), self._log)
-            self._write(self._file)
 
     def _serve(self, address: str, port: int) -> None:
         try:
@@ -96,17 +86,6 @@ class State:
         if not (address.startswith("127.") or address == "::1"):
             seen = f"whoever reaches {address} port {port} reads the names of job and nodes, and how they are"
             self._log(f"warning: EP036 metrics are open to others | {seen} | metrics.address 127.0.0.1 keeps them here")
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Our own error is said once: a view that is wrong must not end a job that is right."""
-        try:
-            yield
-        except Exception as error:
-            if not self._wrong:
-                self._wrong = True
-                seen = f"{type(error).__name__}: {error}"
-                self._log(f"warning: EP902 internal error: {seen} | status and metrics may be wrong; the job goes on")
 
     # -- answers
 
@@ -141,34 +120,12 @@ class State:
 
         return CONTENT_TYPE, self._metrics()
 
-    # -- the file
-
-    def _write_in(self, file: MetricsFile, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            if self._timer.when() <= loop.time() + seconds:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._write, file)
-
-    def _write(self, file: MetricsFile) -> None:
-        """As often as heartbeats are sent, so that their age in the file is not much older than it says."""
-        self._timer = None
-        with self._guarded():
-            file.write(self._metrics())
-        self._write_in(file, self._beat)
-
     def close(self) -> None:
-        """Answer no more; the file keeps how this attempt ended."""
+        """Answer no more."""
         with contextlib.suppress(OSError):
             os.unlink(self._run_dir / SOCKET)  # first, so that nobody takes us for killed
         for door in self._doors:
             door.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._file is not None:
-            with self._guarded():
-                self._file.close(self._metrics())
 
 
 class _Door:
@@ -187,7 +144,7 @@ class _Door:
             return  # it went away
         except OSError:  # no file handle is left: look again later, and not at once for ever
             self._loop.remove_reader(self._listener)
-            self._loop.call_later(_SOON, self._more)
+            self._loop.call_later(_RETRY, self._more)
             return
         connection.setblocking(False)
         task = self._loop.create_task(self._serve(connection))

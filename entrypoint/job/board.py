@@ -33,14 +33,13 @@ class NodeState:
 
 
 class NodeTable:
-    """Keeps the nodes' states. `changed`: how often a phase or detail has changed."""
+    """Keeps the nodes' states."""
 
     def __init__(self, draft: Plan, now: float) -> None:
         self._draft, self._topology, self.me = draft, draft.topology, draft.topology.me
         self._leads = draft.topology.is_leader or draft.mode != "coordinated"
         self._begun, self._boot = now, 0.0  # when this began; seconds until this node's ranks ran, 0 until then
         self._names: dict[str, str] = {}  # host -> why its name has no address
-        self.changed = 0
         shown: Iterable[int] = (self.me,)
         if draft.mode == "coordinated":
             shown = range(len(self._topology.nodes)) if self._leads else (0, self.me)
@@ -68,7 +67,6 @@ class NodeTable:
             state.since = self._now
         state.phase = phase
         state.detail = action.detail
-        self.changed += 1
         if is_new and phase is Phase.LAUNCHING and self._draft.launch.reports == "ranks":
             state.started = state.ended = 0
         elif is_new and phase is Phase.LAUNCHING:  # how many programs another node starts is its own matter
@@ -78,7 +76,6 @@ class NodeTable:
 
     def _on_name(self, event: events.NameState) -> None:
         self._names[event.host] = event.state
-        self.changed += self.nodes[self.me].phase is Phase.ROLL_CALL
 
     def _heard(self, rank: int) -> None:
         if rank != self.me and (state := self.nodes.get(rank)):

@@ -1,4 +1,4 @@
-"""A board's snapshot as Prometheus text, version 0.0.4, as `metrics.file` and `metrics.port` give it. Pure.
+"""A board's snapshot as Prometheus text, version 0.0.4, as `metrics.port` serves it. Pure.
 
 Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable or a command line.
 """

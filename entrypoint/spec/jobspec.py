@@ -15,7 +15,6 @@ from entrypoint.spec.rules import (
     JOB_NAME,
     MAX_NODES,
     MAX_SLOTS,
-    METRICS_FILE,
     PATH,
     RUN_DIR,
     HostEntry,
@@ -220,16 +219,12 @@ class StallSpec:
 
 @dataclass(frozen=True)
 class MetricsSpec:
-    """Prometheus metrics of each node's entrypoint; none where neither file nor port is given.
+    """Prometheus metrics of each node's entrypoint; none if no port is given.
 
-    file:
-      Path of a file ending with .prom, for node_exporter's textfile collector, in a folder that is there; `{node}` in
-      it becomes worker-0, worker-1, ..., so that nodes that share a folder do not share the file.
     port: TCP port that serves /metrics on every node, to anybody who reaches it.
     address: IP address that it listens at, such as 0.0.0.0 for a Prometheus outside of the container.
     """
 
-    file: Annotated[str | None, METRICS_FILE] = None
     port: Port | None = None
     address: Annotated[str, ADDRESS] = "127.0.0.1"
 

@@ -266,18 +266,11 @@ def _run_dir(text: str) -> Wrong | None:
     return None if text.startswith("/") else ("an absolute path is needed", "begin it with /")
 
 
-def _metrics_file(text: str) -> Wrong | None:
-    if text.endswith(".prom") and text.startswith("/"):
-        return None
-    return "an absolute path that ends with .prom is needed: node_exporter reads no other", "write /metrics/{node}.prom"
-
-
 def _listens(text: str) -> Wrong | None:
     return None if ip(text) else ("an IP address is needed", "write 127.0.0.1, or 0.0.0.0 or :: for all interfaces")
 
 
 PATH = Rule("path", check=_path, is_path=True)
-METRICS_FILE = Rule("absolute path that ends with .prom", check=_metrics_file, is_path=True)
 ADDRESS = Rule("IP address", check=_listens)
 RUN_DIR = Rule("path", check=_run_dir, is_path=True)
 

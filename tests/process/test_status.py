@@ -26,8 +26,7 @@ import pytest
 
 from entrypoint.cli import status as cli_status
 from entrypoint.errors import EntrypointError
-from entrypoint.host import metrics_file, state, status
-from entrypoint.host.metrics_file import MetricsFile
+from entrypoint.host import state, status
 from entrypoint.host.speaker import Logger
 from entrypoint.job import actions, events
 from entrypoint.model import Outcome
@@ -453,14 +452,13 @@ def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
-    """The board, and what makes metrics of it, are broken on purpose."""
+    """The table of nodes is broken on purpose."""
     broken = (
-        "from entrypoint.job import board, metrics; from entrypoint import cli\n"
-        "board.NodeTable.saw = metrics.text = lambda *given: 1 / 0\ncli.script()"
+        "from entrypoint.job import board; from entrypoint import cli\n"
+        "board.NodeTable.saw = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
-    env = {"ENTRYPOINT_METRICS_FILE": str(bench.folder / "it.prom")}
-    assert bench.popen([sys.executable, "-c", broken, *words], env).wait(30) == 7
+    assert bench.popen([sys.executable, "-c", broken, *words], {}).wait(30) == 7
     assert (
         bench.err.count("warning: EP902 internal error: ZeroDivisionError: division by zero | status and metrics") == 1
     )
@@ -516,9 +514,9 @@ def fetched(port: int, path: str = "/metrics") -> str:
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
-def test_a_port_and_a_file(bench: Bench) -> None:
-    port, file = free_port(), bench.folder / "{node}.prom"
-    env = {"ENTRYPOINT_METRICS_PORT": str(port), "ENTRYPOINT_METRICS_FILE": str(file), "MY_TOKEN": "hush-hush-hush"}
+def test_a_port(bench: Bench) -> None:
+    port = free_port()
+    env = {"ENTRYPOINT_METRICS_PORT": str(port), "MY_TOKEN": "hush-hush-hush"}
     running = bench.start("sh", "-c", WAITS, "hush-hush-hush", STATUS="7", flags=("--name", "demo"), **env)
     bench.await_notes("ready", "ready")
     until(lambda: 'entrypoint_phase{job="demo",node="worker-0",phase="running"} 1' in fetched(port), "the phase")
@@ -526,20 +524,14 @@ def test_a_port_and_a_file(bench: Bench) -> None:
     assert text.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
     assert 'entrypoint_ranks{job="demo",node="worker-0",seen_from="worker-0",state="running"} 2' in text
     assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are for the run directory's owner"
-    written = bench.folder / "worker-0.prom"
-    until(lambda: 'phase="running"} 1' in written.read_text(), "the file")
-    assert stat.S_IMODE(written.stat().st_mode) == 0o644
-    assert "hush" not in text + written.read_text()
+    assert "hush" not in text
     assert "warning" not in bench.err
     go(bench)
     assert running.wait(30) == 7
-    assert 'phase="ended"} 1' in written.read_text()
-    assert 'entrypoint_exit_status{job="demo",node="worker-0"} 7' in written.read_text()
-    assert [each.name for each in bench.folder.iterdir() if each.name.startswith(".")] == []
 
 
-def test_without_them_nothing_listens_and_nothing_is_written(bench: Bench, running: subprocess.Popen[str]) -> None:
-    """The control: neither threads nor files nor ports of the boot are there for metrics."""
+def test_without_a_port_nothing_listens(running: subprocess.Popen[str]) -> None:
+    """The negative control of the test before."""
     found = {os.readlink(each) for each in Path(f"/proc/{running.pid}/fd").iterdir() if each.is_symlink()}
     sockets = {int(name[8:-1]) for name in found if name.startswith("socket:")}
     listening = {
@@ -559,7 +551,6 @@ def test_without_them_nothing_listens_and_nothing_is_written(bench: Bench, runni
             {"PORT": "(free)", "ADDRESS": "0.0.0.0"},
             "warning: EP036 metrics are open to others | whoever reaches 0.0.0.0 port",
         ),
-        ({"FILE": "/nowhere/it.prom"}, "warning: EP035 the metrics cannot be written | /nowhere/it.prom: No such file"),
     ],
 )
 def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench: Bench) -> None:
@@ -576,8 +567,6 @@ def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("FILE", "it.prom", "an absolute path that ends with .prom is needed"),
-        ("FILE", "/metrics", "an absolute path that ends with .prom is needed"),
         ("PORT", "70000", "a whole number from 1 to 65535"),
         ("ADDRESS", "worker-0", "an IP address is needed"),
     ],
@@ -585,16 +574,3 @@ def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench
 def test_a_wrong_setting(name: str, value: str, words: str, bench: Bench) -> None:
     assert bench.run("true", **{f"ENTRYPOINT_METRICS_{name}": value}) == 65
     assert words in bench.err
-
-
-def test_a_file_server_that_hangs_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs, calls = threading.Event(), []
-    monkeypatch.setattr(metrics_file, "put", lambda *given: calls.append(given) or hangs.wait(20))
-    file, begun = MetricsFile(str(tmp_path / "it.prom"), print), time.monotonic()
-    for number in range(5):
-        file.write(str(number))
-    assert time.monotonic() - begun < 1
-    file.close("last")
-    assert time.monotonic() - begun < 5
-    assert len(calls) == 1, "one at a time"
-    hangs.set()

@@ -397,7 +397,6 @@ TEXTS = {
     "logs.files": ("ranks", "ranks"),
     "logs.max_size": (" 4096 ", 4096),
     "tensorflow.chief": ("worker-0", "worker-0"),
-    "metrics.file": ("/m//{node}.prom", "/m/{node}.prom"),
     "metrics.address": ("::1", "::1"),
     "nodes": ("2:4", "2:4"),
     "ray.port": ("7000", 7000),
