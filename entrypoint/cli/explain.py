@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from entrypoint.host.speaker import Logger
 
 _ALL = "`entrypoint explain` lists all"
+_LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -22,9 +23,9 @@ def arguments(commands: Commands, spec: str | None) -> None:
     text = (
         "say what an exit status or a message means, how to confirm it, and what to do; without an argument, list all"
     )
-    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | WORDS ...]", text)
-    about = "an exit status, a message's id, words of it, or a line of a log"
-    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|WORDS", help=about)
+    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ...]", text)
+    about = "an exit status, a message's id, a part of its text, or a line of a log with an id"
+    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|TEXT", help=about)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -35,7 +36,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
 
 def text(asked: str, columns: int) -> str:
-    """What is known of it, for a terminal of so many columns. Raises UsageError with advice where it is nothing."""
+    """Return what is known of it, for a terminal of so many columns. Raises UsageError if nothing is."""
     from entrypoint import explain
 
     if not asked:
@@ -46,19 +47,16 @@ def text(asked: str, columns: int) -> str:
         return f"{explain.messages()[asked.upper()].text(columns)}\n"
     if named := explain.named(asked):
         return "\n\n".join(entry.text(columns) for entry in named) + "\n"
-    if " " not in asked and asked[:2].upper() == "EP" and asked[2:].isdigit():
-        near = explain.near(asked[:20])
-        raise UsageError(
-            "EP130 there is no such message", asked[:80], f"try {' or '.join(near)}; {_ALL}" if near else _ALL
-        )
-    found, others = explain.like(asked), explain.also_like(asked)
-    if not found and not others:
-        raise UsageError(
-            "EP130 there is no such message", asked[:80], f"give its id, such as EP500, or a status; {_ALL}"
-        )
-    lines = [entry.text(columns) for entry in found]
-    lines += [f"{each['says']}\n  cause    {each['cause']}\n  fix      {each['fix']}" for each in others]
-    return "\n\n".join(lines) + "\n"
+    entries, others = explain.containing(asked), explain.others_containing(asked)
+    if not entries and not others:
+        hint = f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
+        raise UsageError("EP130 there is no such message", asked[:80], hint)
+    if len(entries) > _LONG:
+        parts = ["\n".join(_line(entry.id, entry.says, columns) for entry in entries)]
+    else:
+        parts = [entry.text(columns) for entry in entries]
+    parts += [f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}" for other in others]
+    return "\n\n".join(parts) + "\n"
 
 
 def _status(number: int, columns: int) -> str:

@@ -1,8 +1,7 @@
-"""What exit statuses and messages mean: messages.yaml, searched and put in words. No start of a job imports this."""
+"""What exit statuses and messages mean: messages.yaml, searched and formatted. No start of a job imports this."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,6 @@ from entrypoint.values import dataclass
 
 ID = re.compile(r"\bEP[0-9]{3}\b")
 WARNING = "warning"
-_MOST = 5  # messages that a search shows
-_ALIKE = 0.6  # of a message's words that a text must have
 
 
 @dataclass(frozen=True)
@@ -98,23 +95,15 @@ def named(text: str) -> list[Entry]:
     return [messages()[id] for id in dict.fromkeys(ID.findall(text)) if id in messages()]
 
 
-def near(id: str) -> list[str]:
-    """Ids that somebody who wrote this one may have meant."""
-    return difflib.get_close_matches(id.upper(), messages(), 3, 0.7)
+def containing(text: str) -> list[Entry]:
+    """Return the messages that contain the text, in capital letters or not."""
+    return [entry for entry in messages().values() if text.lower() in entry.says.lower()]
 
 
-def like(text: str) -> list[Entry]:
-    """The messages that have most of their words in common with the text, the nearest first."""
-    asked = _words(text)
-    scored = sorted(((_likeness(asked, entry.says), entry) for entry in messages().values()), key=lambda it: -it[0])
-    best = scored[0][0] if scored else 0
-    return [entry for score, entry in scored if score >= _ALIKE and score > best - 0.2][:_MOST]
-
-
-def also_like(text: str) -> list[Mapping[str, str]]:
-    """What is explained and is no message of ours: states of a wait, words of programs, with its cause and fix."""
-    asked = _words(text)
-    return [each for each in (*source()["waiting"], *source()["others"]) if _likeness(asked, each["says"]) >= _ALIKE]
+def others_containing(text: str) -> list[Mapping[str, str]]:
+    """Return the states of a wait, and the messages of other programs, that contain the text."""
+    entries = (*source()["waiting"], *source()["others"])
+    return [entry for entry in entries if text.lower() in entry["says"].lower()]
 
 
 def ends(kinds: Sequence[str]) -> str:
@@ -130,18 +119,3 @@ def _entry(id: str, says: str, status: Sequence[int | str], cause: str, confirm:
 
 def _row(name: str, words: str, width: int) -> str:
     return textwrap.fill(words, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z_]{2,}|[0-9]+", text.lower()))
-
-
-def _likeness(asked: set[str], says: str) -> float:
-    """The share of words in common, of the shorter of the two texts; `says` has several forms, with a `;` between."""
-    best = 0.0
-    for form in says.split("; "):
-        own = _words(form)
-        common = len(asked & own)
-        if own and asked and (common > 1 or common == len(asked)):
-            best = max(best, common / min(len(own), len(asked)) - 0.01 * abs(len(own) - len(asked)))
-    return best

@@ -11,7 +11,7 @@ _HEAD = """# Troubleshooting
 <!-- Generated from entrypoint/explain/messages.yaml by `make golden`: change that file. -->
 
 1. Read the last stderr line of the **leader** (worker-0): `EP… what failed | what was seen | what to do; exit 78`.
-2. Ask what it means, with its id, the exit status, or its words. Any machine with the toolkit can answer:
+2. Ask what it means, with its id, the exit status, or a part of its text. Any machine with the toolkit can answer:
 
    ```sh
    entrypoint explain EP500

@@ -69,7 +69,6 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
     "ids": explain.named,
-    "words of a message": explain._words,
     "words of nodes": lambda text: [_nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)],
     "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), volcano._order(text)),
     "addresses of a rank table": lambda text: [make._ADDRESS.fullmatch(line) for line in text.splitlines()],
