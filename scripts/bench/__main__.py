@@ -24,7 +24,6 @@ from .engine import Engine
 from .figures import MARGIN, by_name, figure, packed, unpacked, worse
 from .machine import facts, in_use
 from .page import laid, text
-from .plot import lines
 from .rows import ROWS
 from .rows.boot import BARE, OURS, SCRIPT
 from .rows.rollcall import PER
@@ -164,22 +163,24 @@ def _json(kept: dict[str, Any]) -> str:
 
 
 def _write() -> None:
-    """The page and the plots, from what is kept."""
+    """Write the page and the plots, from what is kept."""
+    from . import plot  # matplotlib takes half a second, and a run that keeps nothing needs none
+
     kept = _kept()
     PAGE.write_text(laid(PAGE.read_text(), text([row.about for row in ROWS], kept)))
     boots = {name: points for name in (OURS, BARE, SCRIPT) if (points := _points(kept, "boot", " nodes", name))}
     named = {f"{name}, whole boot" if name == OURS else name: points for name, points in boots.items()}
     if named:
-        plot = lines("From the start of the containers to the end of a trivial job", "nodes", "seconds", named)
-        (DOCS / "performance-boot.svg").write_text(plot)
+        title = "From the start of the containers to the end of a trivial job"
+        plot.save(DOCS / "performance-boot.svg", title, "nodes", "seconds", named)
     calls = {
         "real nodes": _points(kept, "roll-call", " real workers", PER),
         "simulated workers": _points(kept, "roll-call-simulated", " simulated workers", PER),
     }
     calls = {name: points for name, points in calls.items() if points}
     if calls:
-        plot = lines("Roll call: the cost of a worker", "workers", "milliseconds for each worker", calls)
-        (DOCS / "performance-rollcall.svg").write_text(plot)
+        title = "Roll call: the cost of a worker"
+        plot.save(DOCS / "performance-rollcall.svg", title, "workers", "milliseconds for each worker", calls)
 
 
 def _points(kept: dict[str, Any], row: str, ending: str, way: str) -> dict[float, list[float]]:

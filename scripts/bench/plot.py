@@ -1,83 +1,48 @@
-"""Plots as SVG text: lines over a number, every run as a dot. Readable on a light and on a dark page."""
+"""Plots by matplotlib, which only the benchmark's environment has: lines over a number, every run as a dot."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from xml.sax.saxutils import escape
+from pathlib import Path
 
-WIDTH, HEIGHT = 640, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 40, 48
-# Each line has its own colour and its own dashes, for readers and printers that know no colours.
-_LOOKS = (("#1f77b4", ""), ("#d95f02", "6 4"), ("#5a9e3d", "2 3"), ("#9467bd", "8 3 2 3"))
-_STYLE = """  <style>
-    text { font: 12px sans-serif; fill: #24292f }
-    .axis { stroke: #57606a } .grid { stroke: #d0d7de } .title { font-size: 14px; font-weight: bold }
-    @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .axis { stroke: #9198a1 } .grid { stroke: #3d444d } }
-  </style>"""
+import matplotlib
+from matplotlib.figure import Figure
+
+# Each line has its own colour and dashes, for readers and printers without colours.
+_STYLES = (("#1f77b4", "-"), ("#d95f02", "--"), ("#5a9e3d", ":"), ("#9467bd", "-."))
+_GREY = "#6e7781"  # can be read on a light and on a dark page
+_SETTINGS = {
+    "axes.edgecolor": _GREY,
+    "axes.labelcolor": _GREY,
+    "axes.titlecolor": _GREY,
+    "font.family": "sans-serif",
+    "legend.labelcolor": _GREY,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "entrypoint",  # the same numbers give the same file
+    "xtick.color": _GREY,
+    "ytick.color": _GREY,
+}
 
 Points = Mapping[float, Sequence[float]]  # x -> the values of all runs
 
 
-def lines(title: str, x: str, y: str, series: Mapping[str, Points]) -> str:
-    """A plot with a line through the medians of each series; x and y name the axes, with their units."""
-    places = sorted({at for points in series.values() for at in points})
-    top = _round_up(max((run for points in series.values() for runs in points.values() for run in runs), default=1.0))
-    right = max(places, default=1.0)
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        f"  <title>{escape(title)}</title>",
-        _STYLE,
-        f'  <text class="title" x="{_LEFT}" y="20">{escape(title)}</text>',
-    ]
-    for step in range(6):
-        value = top * step / 5
-        at = _down(value, top)
-        out.append(f'  <line class="grid" x1="{_LEFT}" y1="{at:.1f}" x2="{WIDTH - _RIGHT}" y2="{at:.1f}"/>')
-        out.append(f'  <text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{value:g}</text>')
-    base, middle = HEIGHT - _BOTTOM, (_LEFT + WIDTH - _RIGHT) / 2
-    out.append(f'  <line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _RIGHT}" y2="{base}"/>')
-    out.append(f'  <line class="axis" x1="{_LEFT}" y1="{_TOP}" x2="{_LEFT}" y2="{base}"/>')
-    for place in places:
-        out.append(f'  <text x="{_across(place, right):.1f}" y="{base + 18}" text-anchor="middle">{place:g}</text>')
-    out.append(f'  <text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(x)}</text>')
-    turned = f'transform="rotate(-90 16 {(_TOP + base) / 2:.1f})"'
-    out.append(f'  <text x="16" y="{(_TOP + base) / 2:.1f}" text-anchor="middle" {turned}>{escape(y)}</text>')
-    for number, (name, points) in enumerate(series.items()):
-        out += _line(number, name, points, right, top)
-    return "\n".join([*out, "</svg>", ""])
-
-
-def _line(number: int, name: str, points: Points, right: float, top: float) -> list[str]:
-    colour, dashes = _LOOKS[number % len(_LOOKS)]
-    middle = {at: statistics.median(runs) for at, runs in sorted(points.items()) if runs}
-    way = " ".join(f"{_across(at, right):.1f},{_down(value, top):.1f}" for at, value in middle.items())
-    look = f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"'
-    at = _TOP + 8 + 18 * number
-    return [
-        f'  <polyline points="{way}" fill="none" {look}/>',
-        *(
-            f'  <circle cx="{_across(at, right):.1f}" cy="{_down(run, top):.1f}" r="2.5" fill="{colour}"/>'
-            for at, runs in sorted(points.items())
-            for run in runs
-        ),
-        f'  <line x1="{_LEFT + 12}" y1="{at}" x2="{_LEFT + 44}" y2="{at}" {look}/>',
-        f'  <text x="{_LEFT + 50}" y="{at + 4}">{escape(name)}</text>',
-    ]
-
-
-def _across(value: float, right: float) -> float:
-    return _LEFT + (WIDTH - _LEFT - _RIGHT - 12) * value / right
-
-
-def _down(value: float, top: float) -> float:
-    return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * value / top
-
-
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 2.5, 5, 10, 20, ... that is not less, with room for the names of the lines."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0) if step * power >= value)
+def save(file: Path, title: str, x: str, y: str, series: Mapping[str, Points]) -> None:
+    """Write a plot with a line through the medians of each series; `x` and `y` name the axes, with their units."""
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, points) in enumerate(series.items()):
+            color, dashes = _STYLES[number % len(_STYLES)]
+            ordered = sorted(points.items())
+            medians = [statistics.median(runs) for _, runs in ordered]
+            axes.plot([at for at, _ in ordered], medians, color=color, linestyle=dashes, label=name)
+            runs = [(at, run) for at, values in ordered for run in values]
+            axes.scatter(*zip(*runs, strict=True), s=12, color=color)
+        axes.set(title=title, xlabel=x, ylabel=y, xticks=sorted({at for points in series.values() for at in points}))
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", color=_GREY, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+        figure.savefig(file, transparent=True, metadata={"Date": None})

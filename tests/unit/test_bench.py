@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from scripts.bench.figures import (
     worse,
 )  # fmt: skip
 from scripts.bench.page import BEGIN, END, About, anchor, laid, text
-from scripts.bench.plot import lines
 from scripts.bench.rows import ROWS
 from scripts.bench.rows.output import grown
 
@@ -165,20 +163,6 @@ def test_only_what_is_between_the_markers_changes() -> None:
     for broken in ("no markers", f"{BEGIN} only"):
         with pytest.raises(ValueError, match="the page has no"):
             laid(broken, "new")
-
-
-def test_a_plot_has_its_axes_its_names_and_every_run() -> None:
-    svg = lines("Boot <all>", "nodes", "seconds", {"ours": {2: [0.8, 0.9], 8: [1.8]}, "bare": {2: [0.4], 8: [1.0]}})
-    root = ElementTree.fromstring(svg)
-    name = "{http://www.w3.org/2000/svg}"
-    said = ["".join(each.itertext()) for each in root.iter(f"{name}text")]
-    assert {"Boot <all>", "nodes", "seconds", "ours", "bare", "2", "8", "0"} <= set(said)
-    assert len(list(root.iter(f"{name}circle"))) == 5
-    assert len(list(root.iter(f"{name}polyline"))) == 2
-    assert "prefers-color-scheme: dark" in svg
-    # the highest run is inside the picture, the lowest above its bottom line
-    heights = [float(each.attrib["cy"]) for each in root.iter(f"{name}circle")]
-    assert 40 <= min(heights) <= max(heights) <= 312
 
 
 def test_a_plot_leaves_cases_out_that_are_no_number_of_workers() -> None:
