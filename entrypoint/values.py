@@ -74,7 +74,7 @@ else:
 
     def _init(self: Any, *args: Any, **given: Any) -> None:
         own, mine = fields(self), vars(self)  # written to directly, since a frozen class refuses its attributes
-        for each, value in zip(own, args):  # noqa: B905  # the others follow
+        for each, value in zip(own, args, strict=False):  # the others follow
             mine[each.name] = value
         for each in own[len(args) :]:
             mine[each.name] = given.pop(each.name) if each.name in given else each.value()

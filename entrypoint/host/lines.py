@@ -83,7 +83,9 @@ def json(node: str, rank: str, stream: str) -> Shape:
 
     So the bytes of a stream are those of its lines, each with its `\\n` where it is not partial.
     """
-    quote = _quote()
+    # The module `json` takes longer to import than a supervisor takes to start.
+    from _json import encode_basestring as quote
+
     head = f'"node":{quote(node)},"rank":{rank or "null"},"stream":{quote(stream)},"text":'
 
     def shape(lines: list[bytes]) -> bytes:
@@ -103,15 +105,6 @@ def json(node: str, rank: str, stream: str) -> Shape:
     return shape
 
 
-def _quote() -> Callable[[str], str]:
-    """What writes a text as JSON; the module `json` takes longer to import than a supervisor takes to start."""
-    try:
-        from _json import encode_basestring
-    except ImportError:  # a Python without its C half
-        from json.encoder import encode_basestring
-    return encode_basestring
-
-
 def _base64(data: bytes) -> str:
     from binascii import b2a_base64
 
@@ -120,18 +113,18 @@ def _base64(data: bytes) -> str:
 
 def message(form: str) -> Callable[[str, str, str], bytes]:
     """What makes a line of a message of ours, its prefix and this node's name: `json`, or text with the time."""
+    from _json import encode_basestring as quote
 
     def as_json(text: str, prefix: str, node: str) -> bytes:
         words = (stamp(time.time()), node or None, None, "entrypoint", text)
         values = ("null" if word is None else quote(word) for word in words)
         names = ("time", "node", "rank", "stream", "text")
-        pairs = ",".join(f'"{name}":{value}' for name, value in zip(names, values))  # noqa: B905 python 3.9 may run it
+        pairs = ",".join(f'"{name}":{value}' for name, value in zip(names, values, strict=True))
         return f"{{{pairs}}}\n".encode("utf-8", "backslashreplace")
 
     def as_text(text: str, prefix: str, node: str) -> bytes:
         return f"{stamp(time.time())} {prefix} {text}\n".encode("utf-8", "backslashreplace")
 
-    quote = _quote()
     return as_json if form == "json" else as_text
 
 

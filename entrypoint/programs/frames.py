@@ -229,7 +229,7 @@ class TaggedInput:
     def _passed(self, data: bytes) -> bytes:
         first, *words = self._tag.split(data)
         out = [self._piece(first)]
-        for tag, piece in zip(words[::2], words[1::2]):  # noqa: B905 python 3.9 may run it
+        for tag, piece in zip(words[::2], words[1::2], strict=True):
             self._sender = tag
             out.append(self._piece(piece))
         return b"".join(out)

@@ -87,7 +87,7 @@ _OF_LOGINS = (
 def main(argv: list[str]) -> int:
     """Run the program of this command line, and return its status."""
     end = argv.index("--")
-    options, program = dict(zip(argv[:end:2], argv[1:end:2])), argv[end + 1 :]  # noqa: B905 python 3.9 may run it
+    options, program = dict(zip(argv[:end:2], argv[1:end:2], strict=True)), argv[end + 1 :]
     rank = options.get("--number", "0")
     hold_standard_streams()
     # Hold signals until the program has started: one must not end this process without a report.

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # only to be woken by it
-    options = dict(zip(argv[::2], argv[1::2]))  # noqa: B905 python 3.9 may run it
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
     one = os.path.sameopenfile(1, 2)  # then a line that is half-written comes first
     streams = [
         _Output(0, 1, _whole(options, "stdout"), alone=not one),
