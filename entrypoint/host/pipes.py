@@ -15,13 +15,13 @@ PIECE = 65536  # bytes read at a time; what is shorter than 4096 arrives in one 
 class PipeListener:
     """Listens at the pipe of this name in the run directory: `ready` is called when there is something to `take`.
 
-    Of a line without an end, only the first `longest` bytes are kept.
+    Of a line without an end, only the first PIECE bytes are kept.
 
     Raises CantCreateError when the pipe can't be made.
     """
 
-    def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int = PIECE) -> None:
-        self._pipe, self._longest = run_dir.pipe(name), longest
+    def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object]) -> None:
+        self._pipe = run_dir.pipe(name)
         self._rest = b""
         asyncio.get_running_loop().add_reader(self._pipe, ready)
 
@@ -31,7 +31,7 @@ class PipeListener:
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._pipe, PIECE)
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[: self._longest]
+        self._rest = rest[:PIECE]
         return lines if data else None
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ def facts(image: str) -> Mapping[str, str]:
     }
 
 
-def in_use(seconds: float = 2.0) -> float:
+def in_use() -> float:
     """Per cent of all cores that others use now: a row that starts on a machine in use measures them, too."""
 
     def idle() -> int:
@@ -50,7 +50,7 @@ def in_use(seconds: float = 2.0) -> float:
         return int(fields[4]) + int(fields[5])  # idle, and waiting for a disk
 
     before, begun = idle(), time.monotonic()
-    time.sleep(seconds)
+    time.sleep(2)
     spent = (idle() - before) / _TICKS / (time.monotonic() - begun) / (os.cpu_count() or 1)
     return min(100.0, max(0.0, 100 * (1 - spent)))
 

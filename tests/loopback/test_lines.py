@@ -25,7 +25,6 @@ for number in range(100):
         time.sleep(0.02); os.write(1, b" line>\\n")
 """
 WHOLE = re.compile(r"<(\d) (\d+ \1{30}|next line)>|<\d next line>")
-SIZE = str(4_000_000)
 
 
 def words(launcher: str, *program: str) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ PROBES = [(sys.executable, "-m", "entrypoint", "health"), (str(COMMAND), "health
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=["python", "bash"])
-def test_a_real_process(probe: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_real_process(probe: tuple[str, ...]) -> None:
     """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else boots."""
     script = f"""
 import subprocess, sys

@@ -221,7 +221,7 @@ def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench)
     until(lambda: not bench.left(), "the end of all", 5)
 
 
-def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd(tmp_path: Path) -> None:
+def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd() -> None:
     code = (
         "import asyncio, subprocess, time; from entrypoint.host import children\n"
         "child = subprocess.Popen(['sleep', '0.3'])\n"

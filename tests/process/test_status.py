@@ -211,7 +211,7 @@ def test_the_kernel_s_list_of_sockets(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
-def test_a_result_that_another_user_left_is_not_believed(tmp_path: Path) -> None:
+def test_a_result_that_another_user_left_is_not_believed() -> None:
     user = 4_000_000 + os.getpid()  # a name in /tmp that no boot has
     planted = Path(f"/tmp/entrypoint-{user}-1-result.json")
     try:

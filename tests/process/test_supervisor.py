@@ -382,7 +382,7 @@ def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Lis
     assert listener.told[1:] == ["end 0 71", "done 0 0"]
 
 
-def test_killed_it_takes_the_program_with_it(tmp_path: Path) -> None:
+def test_killed_it_takes_the_program_with_it() -> None:
     with subprocess.Popen([*KEEP, "--", "sh", "-c", "echo $$; exec sleep 600"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())

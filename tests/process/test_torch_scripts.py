@@ -252,7 +252,7 @@ def test_hosts_by_the_platform_s_rule(bench: Bench) -> None:
     assert "--nnodes=1" in bench.run(**{**env, "MA_NUM_HOSTS": "1"}).options
 
 
-def test_every_setting_has_a_variable(bench: Bench, tmp_path: Path) -> None:
+def test_every_setting_has_a_variable(bench: Bench) -> None:
     options = bench.run(
         NNODES="3", NODE_RANK="1", NPROC_PER_NODE="4", MASTER_ADDR="fd00::1", MASTER_PORT="7000", NODE_ADDR="fd00::2",
         JOB_ID="run-9", RDZV_BACKEND="c10d", RDZV_CONF="last_call_timeout=9", RDZV_TIMEOUT="50", MAX_RESTARTS="2",

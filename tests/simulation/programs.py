@@ -56,8 +56,6 @@ class Programs:
         self._processes: list[Process] = []
         self._grace: float | None = None  # of the stop that was ordered
         self._forced = False
-        self._wronged: list[str] = []
-        self._after_end: list[Callable[[], None]] = []
         self.leader_boot = 0  # of the leader that has started what runs here
         self.started = False
         self.stopped = False
