@@ -1,1 +1,1 @@
-"""Where the time of a boot went: what the nodes recorded, on one axis, as text, trace and page. Functions only."""
+"""The timeline of a boot: what the nodes recorded, on one axis, as text, trace and page. Pure functions."""

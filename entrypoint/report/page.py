@@ -1,4 +1,4 @@
-"""A timeline as one page of HTML that needs no network and no script: a bar for each node."""
+"""Renders a timeline as one page of HTML that needs no network and no script: a bar for each node."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from entrypoint.report.merge import Bar, Timeline
 from entrypoint.report.words import longest, notes, span, totals, who_was_last
 from entrypoint.values import dataclass
 
-_CUT = 12.0  # per cent of the width for the time in which all nodes ran, where it would hide all the rest
+_CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would hide the boot
 _TICKS = 6
 _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Seconds to per cent of the width. The time from `cut` to `on` is drawn shorter than it was; both 0 for none."""
+    """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are 0 for none."""
 
     whole: float
     cut: float = 0.0
@@ -25,11 +25,11 @@ class Axis:
 
     @classmethod
     def of(cls, timeline: Timeline) -> Axis:
-        """A job of hours has a boot of seconds, which nobody would see beside it."""
+        """Return the axis; a run of hours is cut, or the seconds of its boot could not be seen."""
         whole = max(timeline.seconds, 1e-6)
         runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == Phase.RUNNING.timeline]
         if runs:
-            cut, on = max(each.start for each in runs), min(each.end for each in runs)
+            cut, on = max(run.start for run in runs), min(run.end for run in runs)
             if on - cut > whole / 2:
                 return cls(whole, cut, on)
         return cls(whole)
@@ -43,7 +43,7 @@ class Axis:
         return (seconds - inside) * scale + _CUT * inside / (self.on - self.cut)
 
     def ticks(self) -> list[dict[str, Any]]:
-        """Round times, none of them within the cut."""
+        """Return the ticks: round times, none of them within the cut."""
         shown = self.whole - (self.on - self.cut)
         step = next(
             size * 10.0**power for power in range(-3, 9) for size in (1, 2, 5) if shown / (size * 10.0**power) <= _TICKS
@@ -51,7 +51,7 @@ class Axis:
         times = [number * step for number in range(int((self.cut if self.on else self.whole) / step) + 1)]
         if self.on:
             times += [self.on + number * step for number in range(1, int((self.whole - self.on) / step) + 1)]
-        return [{"left": f"{self(each):.3f}", "words": _tick(each, self)} for each in times if self(each) <= 94]
+        return [{"left": f"{self(time):.3f}", "text": _tick(time, self)} for time in times if self(time) <= 94]
 
 
 def _tick(seconds: float, axis: Axis) -> str:
@@ -60,7 +60,7 @@ def _tick(seconds: float, axis: Axis) -> str:
 
 
 def page(timeline: Timeline, outcome: str) -> str:
-    """The page's text. `outcome`: how the job ended, in words; "" where that is not known."""
+    """Return the page's text. `outcome`: how the job ended, as text; "" if that is not known."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
     cut = f"The {span(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the dashed lines."
@@ -69,11 +69,11 @@ def page(timeline: Timeline, outcome: str) -> str:
         "seconds": span(timeline.seconds),
         "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
         "legend": [
-            {"name": name, "kind": _kind(name), "words": words} for name, words in _MEANING.items() if name in used
+            {"name": name, "kind": _kind(name), "text": meaning} for name, meaning in _MEANING.items() if name in used
         ],
         "ticks": axis.ticks(),
         "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if axis.on else [],
-        "sentences": [words for words in (who_was_last(timeline), longest(timeline)) if words],
+        "sentences": [sentence for sentence in (who_was_last(timeline), longest(timeline)) if sentence],
         "notes": [*([cut] if axis.on else []), *notes(timeline)],
         "outcome": outcome,
     }
@@ -90,11 +90,11 @@ def _kind(name: str) -> str:
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     took = totals(bar)
     rows: dict[str, list[Span]] = {}
-    for each in bar.spans:
-        rows.setdefault(each.about, []).append(each)
+    for phase in bar.spans:
+        rows.setdefault(phase.about, []).append(phase)
     # The slowest peers and ranks first: a node may have a thousand.
     waits = {
-        about: sum(each.seconds for each in spans if each.name != Phase.RUNNING.timeline)
+        about: sum(phase.seconds for phase in spans if phase.name != Phase.RUNNING.timeline)
         for about, spans in rows.items()
     }
     slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
@@ -106,7 +106,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
         "parts": _parts(bar.phases, axis),
         "table": [{"name": name, "kind": _kind(name), "seconds": span(seconds)} for name, seconds in took.items()],
         "rows": [
-            {"about": about, "parts": _parts(rows[about], axis), "words": span(waits[about])} for about in slowest
+            {"about": about, "parts": _parts(rows[about], axis), "seconds": span(waits[about])} for about in slowest
         ],
         "more": len(rows) - len(slowest),
     }
@@ -115,11 +115,11 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
 def _parts(phases: tuple[Span, ...] | list[Span], axis: Axis) -> list[dict[str, str]]:
     return [
         {
-            "kind": _kind(each.name),
-            "left": f"{axis(each.start):.3f}",
-            "width": f"{axis(each.end) - axis(each.start):.3f}",
-            "title": f"{each.name}: {span(each.seconds)}, from {span(each.start)}",
+            "kind": _kind(phase.name),
+            "left": f"{axis(phase.start):.3f}",
+            "width": f"{axis(phase.end) - axis(phase.start):.3f}",
+            "title": f"{phase.name}: {span(phase.seconds)}, from {span(phase.start)}",
         }
-        for each in phases
-        if each.seconds >= 0.0005
+        for phase in phases
+        if phase.seconds >= 0.0005
     ]

@@ -1,5 +1,8 @@
-"""A timeline as trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show: a process for each node, a
-thread for itself and for each of its peers and ranks. Source: "Trace Event Format", events X and M."""
+"""Writes a timeline as trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+
+A process stands for each node, with a thread for itself and for each of its peers and ranks. Source: "Trace Event
+Format", events X and M.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from entrypoint.report.merge import Timeline
 
 
 def trace(timeline: Timeline) -> str:
-    """The JSON text. Times are whole microseconds since the first node began."""
+    """Return the JSON text. Times are whole microseconds since the first node began."""
     import json
 
     events: list[dict[str, Any]] = []
@@ -23,13 +26,13 @@ def trace(timeline: Timeline) -> str:
         about = f"{bar.host} ({bar.note})" if bar.note else bar.host
         events.append(_named("process_name", process, process, name=about))
         events.append(_named("process_sort_index", process, process, sort_index=bar.rank))
-        for each in (*bar.phases, *bar.spans):
-            if each.about not in threads:
-                threads[each.about] = next(numbers)
-            start, end = round(each.start * 1e6), round(each.end * 1e6)
-            event = {"name": each.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
-            events.append({**event, "pid": process, "tid": threads[each.about]})
-        events += [_named("thread_name", process, number, name=what or "node") for what, number in threads.items()]
+        for phase in (*bar.phases, *bar.spans):
+            if phase.about not in threads:
+                threads[phase.about] = next(numbers)
+            start, end = round(phase.start * 1e6), round(phase.end * 1e6)
+            event = {"name": phase.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
+            events.append({**event, "pid": process, "tid": threads[phase.about]})
+        events += [_named("thread_name", process, number, name=name or "node") for name, number in threads.items()]
     return json.dumps({"displayTimeUnit": "ms", "otherData": {"job": timeline.job}, "traceEvents": events}) + "\n"
 
 

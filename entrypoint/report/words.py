@@ -1,4 +1,4 @@
-"""A timeline in words: who was last and why, and a table of nodes and phases."""
+"""Describes a timeline as text: who was last and why, and a table of nodes and phases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
 
 
 def span(seconds: float) -> str:
-    """A time for people, such as 12 ms, 3.45 s, 1 min 05 s or 17 h 02 min."""
+    """Return a time for people, such as 12 ms, 3.45 s, 1 min 05 s or 17 h 02 min."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.995:
@@ -22,56 +22,58 @@ def span(seconds: float) -> str:
 
 
 def totals(bar: Bar) -> dict[str, float]:
-    """Seconds of each of the node's own phases; one that came more than once is summed."""
-    found: dict[str, float] = {}
+    """Return the seconds of each of the node's own phases; one that came more than once is summed."""
+    sums: dict[str, float] = {}
     for phase in bar.phases:
-        found[phase.name] = found.get(phase.name, 0.0) + phase.seconds
-    return {name: found[name] for name in MEANING if name in found}
+        sums[phase.name] = sums.get(phase.name, 0.0) + phase.seconds
+    return {name: sums[name] for name in MEANING if name in sums}
 
 
 def who_was_last(timeline: Timeline) -> str:
-    """A sentence that names the node that came last, how much later than the others, and what took it so long."""
+    """Return a sentence that names the node that came last, how much later than the others, and why."""
     last = timeline.last
     if last is None or last.came is None:
         return ""
     others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
-    words = f"{last.host} was last: it was there at {span(last.came)}, {span(last.came - max(others))} after the others"
+    sentence = (
+        f"{last.host} was last: it was there at {span(last.came)}, {span(last.came - max(others))} after the others"
+    )
     others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
     if not last.phases or not others_took:
-        return f"{words}."
+        return f"{sentence}."
     listened = [
         phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == Phase.ROLL_CALL.timeline
     ]
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
-        dns = sum(each.seconds for each in calls if (each.name, each.about) == (DNS, last.host))
+        dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
         of_it = f", {span(dns)} of that for DNS" if dns >= 0.0005 else ""
-        return f"{words}; worker-0 reached it {span(last.came - max(listened))} after its sshd listened{of_it}."
+        return f"{sentence}; worker-0 reached it {span(last.came - max(listened))} after its sshd listened{of_it}."
     begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
     late, took = last.phases[0].start - begun, totals(last)
-    more = {name: took[name] - min(each.get(name, 0.0) for each in others_took) for name in _BEFORE if name in took}
-    name = max(more, key=lambda each: more[each], default="")
+    more = {name: took[name] - min(other.get(name, 0.0) for other in others_took) for name in _BEFORE if name in took}
+    name = max(more, key=lambda name: more[name], default="")
     if name and more[name] > late:
-        return f"{words}; {name} took {span(took[name])} there, {span(more[name])} more than on the fastest."
-    return f"{words}; its container or entrypoint started {span(late)} after the first."
+        return f"{sentence}; {name} took {span(took[name])} there, {span(more[name])} more than on the fastest."
+    return f"{sentence}; its container or entrypoint started {span(late)} after the first."
 
 
 def longest(timeline: Timeline) -> str:
-    """Where most of the time before the run went, on the node that needed the most for one phase."""
-    each = [
+    """Return a sentence that names the longest phase before the run, and its node."""
+    rows = [
         (seconds, name, bar.host)
         for bar in timeline.bars
         for name, seconds in totals(bar).items()
         if name != Phase.RUNNING.timeline
     ]
-    if not each:
+    if not rows:
         return ""
-    seconds, name, host = max(each)
+    seconds, name, host = max(rows)
     return f"The longest phase beside the run: {name} on {host}, {span(seconds)} ({MEANING[name]})."
 
 
 def table(timeline: Timeline, outcome: str) -> str:
-    """All nodes with the seconds of each phase that any node had, and what is missing. `outcome`: how the job ended."""
+    """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how the job ended."""
     taken = [totals(bar) for bar in timeline.bars]
     names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
     heads = ["seconds", "begun", *names, "sum"]
@@ -85,12 +87,12 @@ def table(timeline: Timeline, outcome: str) -> str:
         "",
     ]
     lines += _columns(rows)
-    lines += ["", *(words for words in (who_was_last(timeline), longest(timeline), *notes(timeline)) if words)]
+    lines += ["", *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line)]
     return "\n".join(lines) + "\n"
 
 
 def notes(timeline: Timeline) -> list[str]:
-    """What the reader must know of single nodes: whose part is missing, whose place is not exact."""
+    """Return what a reader must know about single nodes: whose part is missing, whose place is not exact."""
     missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
     vague = max(timeline.bars, key=lambda bar: bar.error)
     if vague.error >= 0.0005:

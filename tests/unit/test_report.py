@@ -196,6 +196,6 @@ def test_what_is_no_timeline_is_refused(text: str) -> None:
 
 
 def test_a_timeline_of_another_version_is_refused() -> None:
-    with pytest.raises(NoInputError, match="its form is 2, this toolkit knows 1"):
+    with pytest.raises(NoInputError, match="its version is 2, this toolkit reads 1"):
         parse(json.dumps({**recorded(), "version": 2}), "x")
     assert parse(json.dumps(recorded()), "x").job == "resnet-50"
