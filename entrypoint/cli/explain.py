@@ -1,4 +1,4 @@
-"""`entrypoint explain`: what an exit status or a message means, how to confirm it, and what to do."""
+"""`entrypoint explain`: print what an exit status or a message means, how to confirm it, and what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG = 5  # messages that are explained in full; of more, only the first lines 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "say what an exit status or a message means, how to confirm it, and what to do; without an argument, list all"
+        "print what an exit status or a message means, how to confirm it, and what to do; without an argument, list all"
     )
     explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ...]", text)
     about = "an exit status, a message's id, a part of its text, or a line of a log with an id"
@@ -29,8 +29,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the answer. Returns 0. Raises UsageError where there is nothing to explain."""
-    # What stands after `--` is meant, too: a line of a log may begin with anything.
+    """Print the answer. Returns 0. Raises UsageError if there is nothing to explain."""
+    # A line of a log may hold `--`; what follows it belongs to the question, too.
     show(text(" ".join([*args.about, *args.command]).strip(), width()))
     return 0
 
@@ -65,18 +65,19 @@ def _status(number: int, columns: int) -> str:
     if number > 255:
         raise UsageError("EP130 there is no such exit status", str(number)[:20], f"give a number from 0 to 255; {_ALL}")
     lines = [explain.of_status(number).text(columns)]
-    if ending := explain.ending_with(number):
-        lines.append("Messages that end with it:\n" + "\n".join(_line(each.id, each.says, columns) for each in ending))
+    if entries := explain.ending_with(number):
+        rows = "\n".join(_line(entry.id, entry.says, columns) for entry in entries)
+        lines.append(f"Messages that end with it:\n{rows}")
     return "\n\n".join(lines) + "\n"
 
 
 def _all(columns: int) -> str:
     from entrypoint import explain
 
-    parts = ["Exit statuses\n" + "\n".join(_line(each.id, each.says, columns, 6) for each in explain.statuses())]
+    parts = ["Exit statuses\n" + "\n".join(_line(entry.id, entry.says, columns, 6) for entry in explain.statuses())]
     for title, entries in explain.groups():
-        parts.append(f"{title}\n" + "\n".join(_line(each.id, each.says, columns) for each in entries))
-    return "\n\n".join([*parts, "More of one: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
+        parts.append(f"{title}\n" + "\n".join(_line(entry.id, entry.says, columns) for entry in entries))
+    return "\n\n".join([*parts, "Details: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
 
 
 def _line(id: str, says: str, columns: int, room: int = 5) -> str:

@@ -1,4 +1,4 @@
-"""What exit statuses and messages mean: messages.yaml, searched and formatted. No start of a job imports this."""
+"""Explains exit statuses and messages: reads, searches and formats messages.yaml. No start of a job imports this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARNING = "warning"
 
 @dataclass(frozen=True)
 class Entry:
-    """What a message or a status means. `statuses`: as messages.yaml has them, such as `75`, `1-255`, or `warning`."""
+    """The meaning of a message or a status. `statuses`: as in messages.yaml, such as `75`, `1-255`, or `warning`."""
 
     id: str
     says: str
@@ -30,35 +30,36 @@ class Entry:
     fix: str
 
     def text(self, width: int) -> str:
-        """The entry for a terminal of so many columns."""
+        """Return the entry for a terminal of `width` columns."""
         rows = (("cause", self.cause), ("confirm", self.confirm), ("fix", self.fix))
         head = textwrap.fill(self.says, width, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(
-            [f"{self.id}  ({ends(self.statuses)})", head, *(_row(name, words, width) for name, words in rows)]
+            [f"{self.id}  ({ends(self.statuses)})", head, *(_row(name, text, width) for name, text in rows)]
         )
 
 
 @cache
 def source() -> Mapping[str, Any]:
-    """messages.yaml as it is."""
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("messages.yaml").read_text(encoding="utf-8"))
-    return found
+    """Return messages.yaml as it is."""
+    text = Path(__file__).with_name("messages.yaml").read_text(encoding="utf-8")
+    data: Mapping[str, Any] = yaml.safe_load(text)
+    return data
 
 
 def groups() -> Iterator[tuple[str, list[Entry]]]:
-    """Every message, in groups with a title."""
+    """Yield every message, in groups with a title."""
     for group in source()["groups"]:
         yield group["title"], [_entry(id, **about) for id, about in group["messages"].items()]
 
 
 @cache
 def messages() -> Mapping[str, Entry]:
-    """Every message by its id."""
+    """Return every message by its id."""
     return {entry.id: entry for _, entries in groups() for entry in entries}
 
 
 def statuses() -> list[Entry]:
-    """Every kind of exit status."""
+    """Return every kind of exit status."""
     return [
         Entry(key, about["name"], (key,), about["cause"], about["confirm"], about["fix"])
         for key, about in source()["statuses"].items()
@@ -66,7 +67,7 @@ def statuses() -> list[Entry]:
 
 
 def of_status(number: int) -> Entry:
-    """What an exit status (0 to 255) means."""
+    """Return the meaning of an exit status (0 to 255)."""
     entry = next((entry for entry in statuses() if fits(number, entry.id)), None)
     if entry is None:  # a program may end with any number
         entry = next(entry for entry in statuses() if entry.id == "1-63")
@@ -77,7 +78,7 @@ def of_status(number: int) -> Entry:
 
 
 def fits(number: int, kind: str) -> bool:
-    """Whether a status is of the kind that is written `75`, `1-63` or `128+n`."""
+    """Return whether a status is of a kind, which is written `75`, `1-63` or `128+n`."""
     if kind == "128+n":
         return "was ended by" in ended("it", number)
     low, _, high = kind.partition("-")
@@ -85,13 +86,13 @@ def fits(number: int, kind: str) -> bool:
 
 
 def ending_with(number: int) -> list[Entry]:
-    """The messages that a job with this status may have ended with, those of one status alone first."""
-    found = [entry for entry in messages().values() if any(fits(number, kind) for kind in entry.statuses)]
-    return sorted(found, key=lambda entry: (len(entry.statuses), "-" in entry.statuses[0], entry.id))
+    """Return the messages that a job with this status may have ended with, those with only one status first."""
+    entries = [entry for entry in messages().values() if any(fits(number, kind) for kind in entry.statuses)]
+    return sorted(entries, key=lambda entry: (len(entry.statuses), "-" in entry.statuses[0], entry.id))
 
 
 def named(text: str) -> list[Entry]:
-    """The messages whose ids are in the text, such as a whole line of a log."""
+    """Return the messages whose ids are in the text, such as a line of a log."""
     return [messages()[id] for id in dict.fromkeys(ID.findall(text)) if id in messages()]
 
 
@@ -107,15 +108,16 @@ def others_containing(text: str) -> list[Mapping[str, str]]:
 
 
 def ends(kinds: Sequence[str]) -> str:
-    """In words, what a message's statuses are."""
+    """Return a message's statuses as text, such as `exit 69, 75; or a warning: the job goes on`."""
     numbers = [kind for kind in kinds if kind != WARNING]
-    also = ["a warning: the job goes on"] if WARNING in kinds else []
-    return "; or ".join([*([f"exit {', '.join(numbers)}"] if numbers else []), *also])
+    parts = [f"exit {', '.join(numbers)}"] if numbers else []
+    parts += ["a warning: the job goes on"] if WARNING in kinds else []
+    return "; or ".join(parts)
 
 
 def _entry(id: str, says: str, status: Sequence[int | str], cause: str, confirm: str, fix: str) -> Entry:
     return Entry(id, says, tuple(map(str, status)), cause, confirm, fix)
 
 
-def _row(name: str, words: str, width: int) -> str:
-    return textwrap.fill(words, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
+def _row(name: str, text: str, width: int) -> str:
+    return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)

@@ -1,4 +1,4 @@
-"""docs/how-to/troubleshooting.md, made from messages.yaml by `make golden`."""
+"""Renders docs/how-to/troubleshooting.md from messages.yaml, for `make golden`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _HEAD = """# Troubleshooting
 
 <!-- Generated from entrypoint/explain/messages.yaml by `make golden`: change that file. -->
 
-1. Read the last stderr line of the **leader** (worker-0): `EP… what failed | what was seen | what to do; exit 78`.
-2. Ask what it means, with its id, the exit status, or a part of its text. Any machine with the toolkit can answer:
+1. Read the last stderr line of the **leader** (worker-0): `EP… summary | detail | hint; exit 78`.
+2. Ask what it means, by its id, the exit status, or a part of its text. Any machine with the toolkit can answer:
 
    ```sh
    entrypoint explain EP500
@@ -23,15 +23,15 @@ _HEAD = """# Troubleshooting
 3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every value with its
    origin, and what `run` would refuse: `run would end: ...`.
 4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names what is missing or
-   wrong, with its fix. After a failed boot each node says the same in short: `seen here: ...`.
+   wrong, with its fix. After a failed boot each node prints the same in short: `seen here: ...`.
 
-Each message of ours has an id that stays when its words change. This page has them all, in the same words as
+Every message has an id that stays when its text changes. This page has them all, with the same text as
 `entrypoint explain`. `…` stands for what differs.
 """
 
 
 def markdown() -> str:
-    """The page."""
+    """Return the page."""
     out = [
         _HEAD,
         "## Exit statuses\n",
@@ -54,12 +54,12 @@ def markdown() -> str:
                 "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`\n",
             ]
             out += _table(("in the brackets", "cause", "fix"), _rows(explain.source()["waiting"]))
-    out += ["## No message of ours\n", *_table(("you see", "cause", "fix"), _rows(explain.source()["others"]))]
+    out += ["## Messages of other programs\n", *_table(("you see", "cause", "fix"), _rows(explain.source()["others"]))]
     return "\n".join(out).rstrip("\n") + "\n"
 
 
 def _forms(says: str) -> str:
-    """Each form of a message as code."""
+    """Return each form of a message as code."""
     return "; ".join(f"`{form.replace('`', '')}`" for form in says.split("; "))
 
 
@@ -68,7 +68,7 @@ def _plain(text: str) -> str:
 
 
 def _rows(entries: Iterable[Mapping[str, str]]) -> list[tuple[str, ...]]:
-    return [(each["says"], each["cause"], each["fix"]) for each in entries]
+    return [(entry["says"], entry["cause"], entry["fix"]) for entry in entries]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
