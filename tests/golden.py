@@ -1,17 +1,24 @@
-"""Golden trees: what a job's nodes get, written down under tests/launchers/<launcher>/<case>/ and read by people.
+"""Golden files of launchers, under tests/launchers/<launcher>/<case>/ and read by people.
 
     job.yaml      the spec
     facts.yaml    what each container is; {node} in it is the node's number
-    node-N/       every file node N would write, and launch.txt with its command, environment and roll call
-    render/       what `entrypoint render` writes on node 0
+    expect.yaml   `node-N`: the command, environment and files of node N; `render`: the files of `entrypoint render`
 
-Only the folders that are there are compared or rewritten: a case of 64 nodes may show two of them. `make golden` runs
-`python -m tests.golden`, which rewrites; the tests never do.
+tests/rendered/ has one complete file for each template: that of the launcher's case `two`, node 0, where it has one.
+A case says of each of its files: that it is the same as the complete one or as that of its first node; or which lines
+differ from the complete one; or all of it, where that is shorter or where no template has made it.
+
+expect.yaml names the nodes to show: those that are there are compared or rewritten, so a case of 64 nodes may show two
+of them. `make golden` runs `python -m tests.golden`, which rewrites; the tests never do.
 """
 
 from __future__ import annotations
 
+import difflib
+import functools
+import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -24,49 +31,120 @@ from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
 
 CASES = Path(__file__).resolve().parent / "launchers"
+COMPLETE = Path(__file__).resolve().parent / "rendered"
 
 
 def cases() -> list[Path]:
-    """The folders of all cases."""
+    """Return the folders of all cases."""
     return sorted(path.parent for path in CASES.glob("*/*/job.yaml"))
 
 
-def folders(case: Path) -> list[Path]:
-    """The folders of a case that hold golden files."""
-    return sorted(path for path in case.iterdir() if path.is_dir())
+def shown(case: Path) -> list[str]:
+    """Return what the case shows: `node-N`, and `render` last."""
+    parts = re.findall(r"(?m)^([\w-]+):", (case / "expect.yaml").read_text(encoding="utf-8"))
+    return sorted(parts, key=lambda part: int(part.partition("-")[2] or 10**6))
 
 
-def expected(folder: Path) -> dict[str, str]:
-    """The golden files of one folder."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
+@functools.cache
+def files(case: Path, part: str) -> tuple[File, ...]:
+    """Return the files that one part of a case gets, with comparable texts; those without a text are left out."""
+    made = rendered(*_inputs(case, 0), "job.yaml") if part == "render" else plan(case, part).files
+    return tuple(File(file.name, comparable(file.text), file.origin) for file in made if file.text)
 
 
-def made(folder: Path) -> dict[str, str]:
-    """The same files, as they come out now."""
-    if folder.name == "render":
-        return _texts(rendered(*_given(folder.parent, 0), "job.yaml"))
-    plan = settle(*_given(folder.parent, int(folder.name.removeprefix("node-"))))
-    return {**_texts(plan.files), "launch.txt": _launch(plan)}
+@functools.cache
+def plan(case: Path, part: str) -> Plan:
+    """Return the plan of one node, `node-N`."""
+    return settle(*_inputs(case, int(part.removeprefix("node-"))))
 
 
-def _given(case: Path, node: int) -> tuple[JobSpec, Facts]:
-    given = yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node)))
-    given["interfaces"] = tuple(Interface(**each) for each in given.get("interfaces", ()))
-    facts = Facts(**given)
+def complete() -> dict[str, str]:
+    """Return the complete file of each template: path below tests/rendered/ -> text."""
+    return {path: text for path, (_, text) in _complete().items()}
+
+
+def written() -> set[str]:
+    """Return the paths of the complete files that are there."""
+    return {path.relative_to(COMPLETE).as_posix() for path in COMPLETE.rglob("*") if path.is_file()}
+
+
+def expectation(case: Path) -> str:
+    """Return the text of expect.yaml as it comes out now."""
+    return "".join(f"{part}:\n{_part(case, part)}" for part in shown(case))
+
+
+def comparable(text: str) -> str:
+    """Return the text without our version, which every release changes, and our own place."""
+    text = text.replace(f"entrypoint {__version__}", "entrypoint VERSION")
+    text = text.replace(str(Path(entrypoint.__file__).parent), "/PACKAGE")
+    return text.replace("\0", "\n")  # rank.env's line end, for a reader
+
+
+def differences(complete: str, text: str) -> Iterator[str]:
+    """Yield the lines that differ from a complete file, each group below the line of that file that is before it."""
+    old, new = complete.splitlines(), text.splitlines()
+    for tag, start, end, begin, stop in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            before = next((line for line in reversed(old[:start]) if line.strip()), "(top)")
+            yield f"@@ {before}"
+            yield from (f"-{line}" for line in old[start:end])
+            yield from (f"+{line}" for line in new[begin:stop])
+
+
+def compared(path: str, complete: str, text: str) -> str:
+    """Return what an expect.yaml says of a file: the lines that differ, or all of it where that is shorter."""
+    if text == complete:
+        return f"same as {path}\n"
+    lines = [f"differs from {path}", *differences(complete, text)]
+    if len(lines) > text.count("\n"):
+        return _block(text, 6)
+    return _block("\n".join(lines) + "\n", 6)
+
+
+def template(file: File) -> str:
+    """Return the path of the template below templates/ without its ending, "" for a file that has none."""
+    return file.origin.removesuffix(".j2") if re.fullmatch(r"\w+/[\w.]+", file.origin) else ""
+
+
+@functools.cache
+def _complete() -> dict[str, tuple[tuple[object, ...], str]]:
+    best: dict[str, tuple[tuple[object, ...], str]] = {}
+    for case in cases():
+        for part in shown(case):
+            for file in files(case, part):
+                if path := template(file):
+                    # A template that launchers share is shown by mpirun.
+                    own = case.parent.name not in (path.partition("/")[0], "mpirun")
+                    rank = (own, part == "render", case.name != "two", str(case), part)
+                    best[path] = min(best.get(path, (rank, file.text)), (rank, file.text))
+    return best
+
+
+def _part(case: Path, part: str) -> str:
+    lines = "" if part == "render" else f"  launch: {_block(_launch(plan(case, part)), 4)}"
+    lines += "  files:\n" if files(case, part) else "  files: {}\n"
+    first = shown(case)[0]
+    for file in files(case, part):
+        path = template(file)
+        if part != first and file in files(case, first) and file.text != complete().get(path):
+            lines += f"    {file.name}: same as {first}\n"
+            continue
+        says = compared(path, complete()[path], file.text) if path else _block(file.text, 6)
+        lines += f"    {file.name}: {says}"
+    return lines
+
+
+def _block(text: str, indent: int) -> str:
+    """Return a YAML block that is this text, for a key that stands two columns before it."""
+    head = f"|{'2' * text.startswith((' ', chr(10)))}{'-' * (not text.endswith(chr(10)))}\n"
+    return head + "".join(f"{' ' * indent}{line}\n" if line else "\n" for line in text.splitlines())
+
+
+def _inputs(case: Path, node: int) -> tuple[JobSpec, Facts]:
+    values = yaml.safe_load((case / "facts.yaml").read_text().replace("{node}", str(node)))
+    values["interfaces"] = tuple(Interface(**each) for each in values.get("interfaces", ()))
+    facts = Facts(**values)
     return specs.load((case / "job.yaml").read_text(), "job.yaml", facts.env, {}), facts
-
-
-def _texts(files: list[File] | tuple[File, ...]) -> dict[str, str]:
-    """Without the keys, which are no templates, without our version, which every release changes, and our own place."""
-    changing = {
-        f"entrypoint {__version__}": "entrypoint VERSION",
-        str(Path(entrypoint.__file__).parent): "/PACKAGE",
-        "\0": "\n",  # rank.env's line end, for a reader
-    }
-    texts = {file.name: file.text for file in files if file.text}
-    for this, that in changing.items():
-        texts = {name: text.replace(this, that) for name, text in texts.items()}
-    return texts
 
 
 def _launch(plan: Plan) -> str:
@@ -88,13 +166,14 @@ def _variable(var: EnvVar) -> str:
 
 
 def main() -> None:
-    """Rewrite every golden folder that is there."""
+    """Rewrite every expect.yaml, and the complete files of launchers' templates."""
     for case in cases():
-        for folder in folders(case):
-            for old in folder.iterdir():
-                old.unlink()
-            for name, text in made(folder).items():
-                (folder / name).write_text(text, encoding="utf-8")
+        (case / "expect.yaml").write_text(expectation(case), encoding="utf-8")
+    for old in written() - complete().keys():
+        (COMPLETE / old).unlink()
+    for path, text in complete().items():
+        (COMPLETE / path).parent.mkdir(parents=True, exist_ok=True)
+        (COMPLETE / path).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is shell in the golden trees is good shell."""
+"""What is shell in the golden files is good shell."""
 
 from __future__ import annotations
 
@@ -8,25 +8,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_golden import FOLDERS, name
+from tests.golden import cases, files, shown, template
 
-SHELL = sorted(path for folder in FOLDERS for path in folder.glob("*.sh"))
-
-
-@pytest.mark.parametrize("path", SHELL, ids=name)
-def test_shell_can_be_read_by_its_shell(path: Path) -> None:
-    shells = ["sh", "bash"] if path.name == "rank.sh" else ["bash"]
-    for shell in shells:
-        checked = subprocess.run([shell, "-n", path], capture_output=True, text=True)
-        assert (checked.returncode, checked.stderr) == (0, "")
+GIVEN_TO_SH = ("rank.sh", "agent", "ssh")
 
 
-@pytest.mark.parametrize("wrapper", [False, True], ids=["scripts", "rank.sh"])
-def test_shellcheck_has_nothing_to_say(wrapper: bool) -> None:
+def texts() -> dict[str, tuple[str, str]]:
+    """Return each different text of a shell script: the first case that has it -> name, text.
+
+    Jobs of 64 nodes have the scripts of two, with more names in them.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for case in cases():
+        for part in shown(case) * (case.name != "sixty-four"):
+            for file in files(case, part):
+                if template(file).endswith(".sh"):
+                    found.setdefault((file.name, file.text), f"{case.parent.name}-{case.name}-{part}-{file.name}")
+    return {place: script for script, place in found.items()}
+
+
+def test_every_script_is_tried() -> None:
+    assert {name for name, _ in texts().values()} >= {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh", "rank.sh", "agent"}
+
+
+def test_shell_can_be_read_by_its_shell() -> None:
+    for place, (name, text) in texts().items():
+        for shell in ["sh", "bash"] if name in GIVEN_TO_SH else ["bash"]:
+            checked = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
+            assert (checked.returncode, checked.stderr) == (0, ""), (place, shell)
+
+
+@pytest.mark.parametrize("given_to_sh", [False, True], ids=["scripts", "given to sh"])
+def test_shellcheck_has_nothing_to_say(tmp_path: Path, given_to_sh: bool) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")
-    # rank.sh is sourced, so nothing in it names its shell; a value in it may look like something to expand.
-    options = ["--shell=sh", "--exclude=SC2016"] if wrapper else []
-    paths = [path for path in SHELL if (path.name == "rank.sh") == wrapper]
-    checked = subprocess.run(["shellcheck", "--norc", *options, *paths], capture_output=True, text=True)
+    # Nothing in these names their shell, and a value in them may look like something to expand.
+    options = ["--shell=sh", "--exclude=SC2016"] if given_to_sh else []
+    scripts = {place: text for place, (name, text) in texts().items() if (name in GIVEN_TO_SH) == given_to_sh}
+    for place, text in scripts.items():
+        (tmp_path / place).write_text(text)
+    checked = subprocess.run(
+        ["shellcheck", "--norc", *options, *scripts], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert checked.stdout == ""

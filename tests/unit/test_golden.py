@@ -1,4 +1,4 @@
-"""Every golden tree comes out as it is written down."""
+"""What every node of every case gets comes out as it is written down."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from entrypoint.spec import reference
 from tests.containers import TREE
-from tests.golden import CASES, cases, expected, folders, made
+from tests.golden import CASES, COMPLETE, cases, compared, complete, expectation, files, shown, written
 
-FOLDERS = [folder for case in cases() for folder in folders(case)]
+READ = "run `make golden` and read the difference"
 SIZES = ("one", "two", "sixty-four")
 
 
@@ -18,26 +18,46 @@ def name(path: Path) -> str:
     return str(path.relative_to(CASES))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
-def test_golden(folder: Path) -> None:
-    wanted, got = expected(folder), made(folder)
-    assert sorted(got) == sorted(wanted), f"{name(folder)}: run `make golden` and read the difference"
-    for file, text in wanted.items():
-        assert got[file] == text, f"{name(folder)}/{file}: run `make golden` and read the difference"
+@pytest.mark.parametrize("case", cases(), ids=name)
+def test_golden(case: Path) -> None:
+    assert expectation(case) == (case / "expect.yaml").read_text(encoding="utf-8"), f"{name(case)}: {READ}"
+
+
+@pytest.mark.parametrize("path", sorted(complete()))
+def test_a_template_s_complete_file(path: str) -> None:
+    assert complete()[path] == (COMPLETE / path).read_text(encoding="utf-8"), f"{path}: {READ}"
+
+
+def test_every_complete_file_has_its_template() -> None:
+    assert written() == {*complete()}, READ
+
+
+def test_what_differs_is_shown_with_its_place() -> None:
+    """The control: each line that is changed, added, removed or moved is in what a case says."""
+    whole = "".join(f"line {number}\n" for number in range(9))
+    assert compared("a/b.sh", whole, whole) == "same as a/b.sh\n"
+    changed = whole.replace("line 4", "line four").replace("line 7\n", "")
+    expected = ["differs from a/b.sh", "@@ line 3", "-line 4", "+line four", "@@ line 6", "-line 7"]
+    assert compared("a/b.sh", whole, changed).split("\n      ") == ["|", *expected[:-1], "-line 7\n"]
+    # A line in another place is another text.
+    first, second = (whole.replace(f"line {at}\n", f"line {at}\nnew\n") for at in (2, 5))
+    assert compared("a/b.sh", whole, first) != compared("a/b.sh", whole, second)
+    # Where most lines differ, all of them are there.
+    assert compared("a/b.sh", whole, "one\ntwo\n") == "|\n      one\n      two\n"
 
 
 def test_every_template_is_shown_for_every_size() -> None:
-    shown = {(folder.parent.name, file) for folder in FOLDERS for file in expected(folder)}
+    seen = {(case.name, file.name) for case in cases() for part in shown(case) for file in files(case, part)}
     everywhere = {"run_mpi.sh", "hostfile", "rank.sh", "torchrun.sh", "torchlaunch.sh", "sshd_config"}
     wanted = {(size, file) for size in SIZES for file in everywhere}
     # One node has no use for a way to the others.
     wanted |= {(size, "agent") for size in SIZES[1:]}
-    assert wanted <= shown, sorted(wanted - shown)
+    assert wanted <= seen, sorted(wanted - seen)
 
 
 def test_large_cases_show_the_first_and_the_last_node() -> None:
     for case in CASES.glob("*/sixty-four"):
-        assert {"node-0", "node-63"} <= {folder.name for folder in folders(case)}
+        assert {"node-0", "node-63"} <= {*shown(case)}
 
 
 def test_the_reference_is_what_the_fields_say() -> None:

@@ -1,3 +1,0 @@
-# Rendered by entrypoint VERSION for node box. Sourced by `sh -c`, once for each rank that runs here.
-# It gives the rank this node's own environment, byte for byte, and tells this node's entrypoint how it ended.
-exec python3 -I -S /PACKAGE/programs/supervise.py --run-dir /tmp/entrypoint-1000-36666 --tail '/tmp/entrypoint-1000-36666/tail.{rank}' --last-output /tmp/entrypoint-1000-36666/last-output --env /tmp/entrypoint-1000-36666/rank.env --cwd /work --colons escaped --linger 30 --hold yes --nested '{rank}' --each RANK=PMI_RANK,WORLD_SIZE=PMI_SIZE,LOCAL_RANK=MPI_LOCALRANKID,LOCAL_WORLD_SIZE=MPI_LOCALNRANKS --group own --lines whole --through mpirun --number "${PMI_RANK:-0}" -- "$@"

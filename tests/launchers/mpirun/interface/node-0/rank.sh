@@ -1,3 +1,0 @@
-# Rendered by entrypoint VERSION for node node-0. Sourced by `sh -c`, once for each rank that runs here.
-# It gives the rank this node's own environment, byte for byte, and tells this node's entrypoint how it ended.
-exec python3 -I -S /PACKAGE/programs/supervise.py --run-dir /tmp/entrypoint-1000-36666 --tail '/tmp/entrypoint-1000-36666/tail.{rank}' --last-output /tmp/entrypoint-1000-36666/last-output --env /tmp/entrypoint-1000-36666/rank.env --cwd /home/ma-user --colons escaped --linger 30 --hold yes --nested '{rank}' --each RANK=OMPI_COMM_WORLD_RANK,WORLD_SIZE=OMPI_COMM_WORLD_SIZE,LOCAL_RANK=OMPI_COMM_WORLD_LOCAL_RANK,LOCAL_WORLD_SIZE=OMPI_COMM_WORLD_LOCAL_SIZE --group apart --lines whole --through mpirun --number "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}" -- "$@"
