@@ -26,15 +26,16 @@ def steps(heading: str) -> dict[str, str]:
 
 
 class Copy:
-    """A copy of this tree, and its Python."""
+    """A copy of this tree that has what adapters of one kind and their cases need, and its Python."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self.tree = folder / "tree"
-        self.env = {**clean_environment(), "PYTHONPATH": str(self.tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        for name in ("entrypoint", "templates", "tests", "docs", "examples"):
-            shutil.copytree(TREE / name, self.tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"):
-            shutil.copy(TREE / name, self.tree)
+        self.env = {**clean_environment(), "PYTHONPATH": str(self.tree)}
+        for name in ("entrypoint", "templates", f"tests/{kind}", "tests/rendered"):
+            shutil.copytree(TREE / name, self.tree / name)  # compiled modules, too: they save a second for each start
+        for file in [*TREE.glob("tests/*.py"), *TREE.glob("tests/unit/*.py")]:
+            (self.tree / file.relative_to(TREE)).parent.mkdir(exist_ok=True)
+            shutil.copy(file, self.tree / file.relative_to(TREE))
 
     def write(self, files: dict[str, str]) -> None:
         """Write files by their path in the tree."""
@@ -43,19 +44,42 @@ class Copy:
             (self.tree / path).write_text(text)
 
     def python(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run the copy's code, and hear what it says."""
+        """Run the copy's code, and return what it printed."""
         return subprocess.run(
             [sys.executable, *words], cwd=self.tree, env=self.env | env, capture_output=True, text=True, check=False
         )
 
-    def pytest(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run tests of the copy."""
-        return self.python("-m", "pytest", "-v", "-p", "no:cacheprovider", *words)
+    def golden(self, module: str) -> None:
+        """Write golden files as `make golden` does with this module."""
+        done = self.python("-m", module)
+        assert done.returncode == 0, done.stderr
 
-    def golden(self) -> None:
-        """As `make golden`."""
-        made = [
-            self.python("-m", name) for name in ("tests.golden", "tests.golden_deploy", "entrypoint.spec.reference")
-        ]
-        assert [done.stderr for done in made if done.returncode] == []
-        self.write({"docs/reference/spec.md": made[-1].stdout})
+    def test(self, name: str, kind: str, case: str) -> None:
+        """Call what a new case is tried by: the registry's tests, and the test `module.name` of each collected case.
+
+        Without the case the registry's fails, which is the control.
+        """
+        module, _, test = name.partition(".")
+        done = self.python("-c", _TESTS.format(module=module, test=test, kind=kind, case=case))
+        assert (done.returncode, done.stdout) == (0, f"{case} tried\n"), done.stderr
+
+
+# Calls tests as functions, without another pytest: that would collect a thousand others to run one.
+_TESTS = """
+from pathlib import Path
+import pytest
+from tests.unit import test_registry, {module} as tests
+test_registry.test_every_adapter_has_cases("{kind}")
+test_registry.test_every_adapter_keeps_its_promise("{kind}", [])
+cases = next(mark.args[1] for mark in tests.{test}.pytestmark if mark.name == "parametrize")
+for case in cases:
+    values = case.values if hasattr(case, "values") else (case,)
+    if str(values[-1]).endswith("{case}"):
+        tests.{test}(*values)
+        print("{case} tried")
+case = Path("tests/{kind}/{case}")
+aside = case.rename("aside")
+with pytest.raises(AssertionError):
+    test_registry.test_every_adapter_has_cases("{kind}")
+aside.rename(case)
+"""
