@@ -12,7 +12,7 @@ demo:  ## boot 2 nodes x 2 ranks on this machine and train: no container engine 
 	@scripts/demo $(ARGS)
 
 .PHONY: test
-test:  ## everything that must hold: lint, types, units, real sshd and mpirun, real containers
+test:  ## for every change: lint, types, units, real sshd and mpirun, and of each kind of container test one or two
 	@scripts/test
 
 .PHONY: test-all
@@ -23,6 +23,11 @@ test-all:  ## every target that tests, one after the other, and one table (hours
 test-image:  ## what `docker run` users may rely on, point by point, on both images: docs/reference/image-contract.md
 	@scripts/build-image gpu && scripts/build-image ascend
 	@scripts/test -m "" --table image --every tests/image --quiet
+
+.PHONY: test-containers
+test-containers:  ## real containers on their own: Kubernetes, ModelArts, plain torch, weak machines, the table of statuses (some minutes)
+	@scripts/build-image mpi && scripts/build-image mpi trixie
+	@scripts/test -m "not full" tests/compose
 
 .PHONY: test-bake
 test-bake:  ## the toolkit in images as others have them, by two lines of a Dockerfile: Debian 12 and 13, conda's Python, no Python, own Open MPI

@@ -31,6 +31,30 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 )
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
+CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "sbatch")
+# Of the tests that need containers, those that `make test` runs; each of the others has a target of its own.
+EVERY_CHANGE = tuple(
+    f"tests/{test}"
+    for test in (
+        "compose/test_promise.py::",
+        "compose/test_smoke.py::test_three_containers_train_and_end_together",
+        "compose/test_memory_limit.py::",
+        "compose/test_kubernetes_job.py::",
+        "compose/test_deployed_compose.py::test_a_job_of_two_nodes_runs_and_leaves_nothing[v2]",
+        "engines/test_mpi_engine.py::test_mpi4py[4-variables]",
+        "image/test_image.py::test_every_point_is_in_the_document",
+        "image/test_image.py::test_a_programs_status_is_the_containers",
+        "image/test_image_environment.py::test_a_programs_environment_is_dockers",
+        "image/test_image_environment.py::test_our_packages_are_invisible",
+        "image/test_image_health.py::test_the_images_health_check",
+        "image/test_image_hooks.py::test_hooks_run_in_order",
+        "image/test_image_programs.py::test_a_programs_words_arrive_as_they_are",
+        "image/test_image_stop.py::test_a_stopped_program_ends_soon",
+        "image/test_image_users.py::test_one_node_runs_as_anybody",
+        "security/test_ssh_door.py::test_the_images_sshd_takes_it",
+    )
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--torch-python", default="", help="a Python with torch, as scripts/dev/torch-python prints it")
@@ -58,36 +82,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what only the whole tables have as slow, and skip what this machine has no programs or images for."""
-    folder, row, fault = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), item.get_closest_marker("fault")
+    """Mark what `make test` leaves to other targets as slow; skip what this machine has no programs or images for."""
+    folder, row, fixtures = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), getattr(item, "fixturenames", ())
     if row and row.table == "launchers":
         item.add_marker("launcher")
     elif row or folder == "engines":
         item.add_marker("engine")
+    needs_containers = folder in CONTAINERS or (folder == "security" and "image" in fixtures)
+    if needs_containers:
+        item.add_marker("containers")
     # What needs libraries of some GB is for `make test-launchers`.
-    if "launcher_python" in getattr(item, "fixturenames", ()):
-        item.add_marker("slow")
-    if (row and not row.often) or (folder == "faults" and not (fault and _is_often(item, fault))) or folder == "sbatch":
+    if "launcher_python" in fixtures or (needs_containers and not item.nodeid.startswith(EVERY_CHANGE)):
         item.add_marker("slow")
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("bake", "compose", "engines", "faults", "image", "networks", "sbatch"):
-        item.add_marker("containers")
+    if folder in ("compose", "engines", "faults", "networks", "sbatch"):
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
-        reason = (
-            missing(str(params.params.get("image", image) if params else image))
-            if folder not in ("bake", "image")
-            else None
-        )
+        reason = missing(str(params.params.get("image", image) if params else image))
     if reason:
         item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _is_often(item: pytest.Item, fault: pytest.Mark) -> bool:
-    """Whether this is the case of the fault that `make test` has, too."""
-    return "often" in fault.kwargs and item.name.endswith(f"[{fault.kwargs['often']}]")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -23,24 +23,19 @@ class Row:
     image: str
     package: str  # whose version counts: a package of the image's Python, "mpi" or "python"
     test: str
-    often: bool = True  # in `make test` too, and not only in `make test-engines`
     table: str = "engines"  # or "launchers"
 
 
-def _row(
-    engine: str, launcher: str, given: str, shape: str, image: str, package: str, test: str, often: bool = True
-) -> Row:
-    return Row(engine, launcher, given, shape, image, package, f"tests/{test}", often)
+def _row(engine: str, launcher: str, given: str, shape: str, image: str, package: str, test: str) -> Row:
+    return Row(engine, launcher, given, shape, image, package, f"tests/{test}")
 
 
-def _both(
-    engine: str, launcher: str, shape: str, image: str, package: str, test: str, often: str = ""
-) -> tuple[Row, Row]:
-    """From a job.yaml and from variables alone, by one test. `often` names those for `make test`."""
+def _both(engine: str, launcher: str, shape: str, image: str, package: str, test: str) -> tuple[Row, Row]:
+    """From a job.yaml and from variables alone, by one test."""
     test = f"engines/{test}{'' if test.endswith('-') else '['}"
     return (
-        _row(engine, launcher, _YAML, shape, image, package, f"{test}{_YAML}]", _YAML in often),
-        _row(engine, launcher, _ALONE, shape, image, package, f"{test}{_ALONE}]", _ALONE in often),
+        _row(engine, launcher, _YAML, shape, image, package, f"{test}{_YAML}]"),
+        _row(engine, launcher, _ALONE, shape, image, package, f"{test}{_ALONE}]"),
     )
 
 
@@ -53,25 +48,23 @@ _TF = "test_tensorflow_engine.py"
 ROWS = (
     _row("PyTorch, one card", "plain", _YAML, "1 x 1", GPU, "torch",
          "compose/test_torch_nodes.py::test_one_card_runs_the_program_as_it_is"),
-    _row("PyTorch, one card", "plain", _ALONE, "1 x 1", GPU, "torch", f"{_ENGINE}::test_one_card", False),
+    _row("PyTorch, one card", "plain", _ALONE, "1 x 1", GPU, "torch", f"{_ENGINE}::test_one_card"),
     *_both("PyTorch, one node", "pytorch", "1 x 2", GPU, "torch", "test_pytorch_engine.py::test_one_node_of_two_cards"),
-    _row("PyTorch, mp.spawn", "pytorch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[spawn]", False),
+    _row("PyTorch, mp.spawn", "pytorch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[spawn]"),
     _row("PyTorch, mp.spawn", "pytorch", _ALONE, "2 x 2", GPU, "torch", _SPAWN),
     _row("PyTorch DDP", "torchrun", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[torchrun]"),
-    _row("PyTorch DDP", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_from_variables_alone[torchrun]",
-         False),
+    _row("PyTorch DDP", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_from_variables_alone[torchrun]"),
     _row("PyTorch DDP", "torchlaunch", _YAML, "2 x 2", GPU, "torch", f"{_TORCH}[torchlaunch]"),
     _row("PyTorch DDP", "torchlaunch", _ALONE, "2 x 2", GPU, "torch",
-         f"{_ENGINE}::test_from_variables_alone[torchlaunch]", False),
-    _row("MA_RUN_METHOD", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_run_method_is_torchrun", False),
+         f"{_ENGINE}::test_from_variables_alone[torchlaunch]"),
+    _row("MA_RUN_METHOD", "torchrun", _ALONE, "2 x 2", GPU, "torch", f"{_ENGINE}::test_run_method_is_torchrun"),
     _row("Horovod, training", "mpirun", _YAML, "3 x 2", GPU, "horovod", _SMOKE),
     *_both("Horovod, benchmark", "mpirun", "2 x 2", GPU, "horovod", "test_horovod_engine.py::test_benchmark"),
-    *_both("MPI, C", "mpirun", "2 x 2", MPI4, "mpi", "test_mpi_engine.py::test_c[4-", _YAML),
-    *_both("MPI, C", "mpirun", "2 x 2", MPI5, "mpi", "test_mpi_engine.py::test_c[5-", _YAML),
-    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI4, "mpi4py", "test_mpi_engine.py::test_mpi4py[4-", _ALONE),
-    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI5, "mpi4py", "test_mpi_engine.py::test_mpi4py[5-", _YAML),
-    *_both("Ascend", "ascend", "2 x 2", ASCEND, "python", "test_ascend_engine.py::test_two_nodes_of_two_cards",
-           _YAML + _ALONE),
+    *_both("MPI, C", "mpirun", "2 x 2", MPI4, "mpi", "test_mpi_engine.py::test_c[4-"),
+    *_both("MPI, C", "mpirun", "2 x 2", MPI5, "mpi", "test_mpi_engine.py::test_c[5-"),
+    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI4, "mpi4py", "test_mpi_engine.py::test_mpi4py[4-"),
+    *_both("MPI, mpi4py", "mpirun", "2 x 2", MPI5, "mpi4py", "test_mpi_engine.py::test_mpi4py[5-"),
+    *_both("Ascend", "ascend", "2 x 2", ASCEND, "python", "test_ascend_engine.py::test_two_nodes_of_two_cards"),
     _row("Ascend, one node", "ascend", _ALONE, "1 x 2", ASCEND, "python",
          "engines/test_ascend_engine.py::test_one_node"),
     *_both("TensorFlow, one node", "plain", "1 x 1", TENSORFLOW, "tensorflow-cpu", f"{_TF}::test_one_node"),
@@ -149,7 +142,7 @@ _WAYS = {
 }
 LAUNCHERS = tuple(
     Row(each.engine, each.launcher, _WAYS[way][0], f"{each.nodes} x {each.slots}", each.image, each.package,
-        f"tests/engines/test_launchers.py::{_WAYS[way][1]}[{name}]", False, "launchers")
+        f"tests/engines/test_launchers.py::{_WAYS[way][1]}[{name}]", "launchers")
     for name, each in EXAMPLES.items() for way in each.ways.split()
 )  # fmt: skip
 

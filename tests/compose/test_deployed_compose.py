@@ -22,8 +22,6 @@ SPEC = TREE / "examples/mpi/containers.yaml"
 TOOLS = {"v2": (("docker", "compose"), "2."), "v1.29": (("docker-compose",), "1.29.")}
 CASES = [case for case in cases() if case.parent.name == "compose"]
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(params=TOOLS)
 def tool(request: pytest.FixtureRequest) -> tuple[str, ...]:

@@ -13,11 +13,10 @@ from tests.containers import ModelArts
 from tests.rows import MPI4, MPI5, MPICH, ended
 
 pytestmark = [pytest.mark.see, pytest.mark.timeout(200)]
-SLOW, WITH_HYDRA = pytest.mark.slow, [pytest.mark.slow, pytest.mark.launcher]  # `make test` has one of the three
 MPIS = [
     pytest.param(MPI5, "mpirun", id="Open MPI 5"),
-    pytest.param(MPI4, "mpirun", id="Open MPI 4", marks=SLOW),
-    pytest.param(MPICH, "hydra", id="MPICH", marks=WITH_HYDRA),
+    pytest.param(MPI4, "mpirun", id="Open MPI 4"),
+    pytest.param(MPICH, "hydra", id="MPICH", marks=pytest.mark.launcher),
 ]
 HOSTS = ("worker-0", "worker-1")
 # What the engine keeps of a container's output is no measure: it makes U+FFFD of what is no UTF-8.
@@ -56,7 +55,7 @@ def lines(data: bytes) -> Counter[bytes]:
     return Counter(re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data))
 
 
-@pytest.mark.parametrize("asked", [True, pytest.param(False, marks=SLOW)], ids=["prefix", "nothing asked"])
+@pytest.mark.parametrize("asked", [True, False], ids=["prefix", "nothing asked"])
 @pytest.mark.parametrize(("image", "launcher"), MPIS)
 def test_every_line_of_every_rank_is_whole(
     image: str, launcher: str, asked: bool, modelarts: ModelArts, tmp_path: Path

@@ -16,7 +16,6 @@ from tests.cluster import clean_environment, until
 from tests.containers import IMAGE, docker, exit_code, logs
 
 pytestmark = pytest.mark.engine
-SLOW = pytest.mark.slow
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
     *("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "*", "ü\\"),
@@ -89,7 +88,7 @@ def results(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "way",
-    ["torchrun c10d", pytest.param("torchrun static", marks=SLOW), pytest.param("torchlaunch", marks=SLOW)],
+    ["torchrun c10d", "torchrun static", "torchlaunch"],
 )
 def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], network: str, way: str) -> None:
     script, _, backend = way.partition(" ")

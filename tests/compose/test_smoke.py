@@ -38,7 +38,6 @@ def test_three_containers_train_and_end_together(compose: Compose) -> None:
     assert running == "", "a container is still running"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [7])
 def test_a_program_that_fails_fails_every_container_with_its_status(compose: Compose, status: int) -> None:
     compose.render(SPEC, "python", "train.py", "--fail", str(status))

@@ -50,7 +50,7 @@ def time_of(containers: dict[str, str], words: str) -> float:
     raise AssertionError(f"nobody said {words}:\n{said(containers)}")
 
 
-@pytest.mark.parametrize("example", ["spawn", "torchrun", pytest.param("torchlaunch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("example", ["spawn", "torchrun", "torchlaunch"])
 def test_two_containers_train_as_one_process_would(compose: Compose, example: str) -> None:
     containers = up(compose, example)
     assert ended(containers, 60) == dict.fromkeys(NAMES, 0), said(containers)

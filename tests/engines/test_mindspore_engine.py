@@ -35,7 +35,6 @@ def test_msrun(request: pytest.FixtureRequest, given: str) -> None:
     agrees(log, "1e-05")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("rank", ["0", "3"])
 def test_a_process_that_fails_under_msrun_gives_every_container_its_status(compose: Compose, rank: str) -> None:

@@ -66,7 +66,6 @@ def test_parameter_server_strategy(request: pytest.FixtureRequest, modelarts: Mo
     agrees(log, "1e-10")
 
 
-@pytest.mark.slow
 def test_a_worker_that_fails_gives_every_container_its_status(compose: Compose) -> None:
     spec = TREE / "examples/tensorflow-between-graph/job.yaml"
     compose.render(spec, "train.py", "--fail", "5", "--fail-rank", "1", image=TENSORFLOW)

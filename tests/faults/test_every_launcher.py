@@ -98,7 +98,7 @@ def test_one_of_two_is_killed_for_memory(make: Make, launcher: str, image: str) 
 
 
 @each({"torchrun": IMAGE, **LAUNCHERS, **LARGE})
-@pytest.mark.fault("7", "4: worker-1 exits with 7 after 2 s, the other would stay", bound="5 s", often="pytorch")
+@pytest.mark.fault("7", "4: worker-1 exits with 7 after 2 s, the other would stay", bound="5 s")
 def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
     job = begin(make, launcher, image, FAILS)
     assert job.ends(90) == dict.fromkeys(PAIR, 7), job.logs()

@@ -23,7 +23,7 @@ def fails(how: str, others: str = TRAINS) -> str:
 
 @BOTH
 @pytest.mark.parametrize(("how", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
-@pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s", often="exit 7-7-mpirun")
+@pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s")
 def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> None:
     job = make(launcher)
     job.start("sh", "-c", fails(how))
@@ -84,7 +84,7 @@ def test_nobody_fails(make: Make, launcher: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("5", "the program on worker-2 takes more memory than it may", bound="5 s", often="mpirun")
+@pytest.mark.fault("5", "the program on worker-2 takes more memory than it may", bound="5 s")
 def test_a_program_is_killed_for_memory(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", fails(EATS), options={"worker-2": LITTLE})

@@ -31,7 +31,7 @@ def all_say(job: Job, words: str, hosts: list[str]) -> None:
 
 
 @BOTH
-@pytest.mark.fault("1", "a worker is killed", bound="5 s", often="mpirun")
+@pytest.mark.fault("1", "a worker is killed", bound="5 s")
 def test_a_worker_is_killed(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.kill("worker-2")
@@ -41,7 +41,7 @@ def test_a_worker_is_killed(make: Make, launcher: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("2", "worker-0 is killed", bound="5 s", often="torchrun")
+@pytest.mark.fault("2", "worker-0 is killed", bound="5 s")
 def test_worker_0_is_killed(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.kill("worker-0")
@@ -62,7 +62,7 @@ def test_without_a_roll_call_the_others_stay(make: Make) -> None:
 
 @BOTH
 @pytest.mark.parametrize("lost", ["worker-2", "worker-0"])
-@pytest.mark.fault("3", "{lost} is cut off, heartbeat timeout 3 s", bound="timeout + 5 s", often="worker-2-mpirun")
+@pytest.mark.fault("3", "{lost} is cut off, heartbeat timeout 3 s", bound="timeout + 5 s")
 def test_a_node_is_cut_off(make: Make, launcher: str, lost: str) -> None:
     job = training(make, launcher, **SHORT)
     fault = job.cut_off(lost)

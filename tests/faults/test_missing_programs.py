@@ -35,7 +35,7 @@ def all_name(job: Job, host: str, what: str, status: int) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(("host", "what"), [("worker-0", "mpirun"), ("worker-2", "orted")])
-@pytest.mark.fault("13", "{what} is {how} on {host}", launcher="mpirun", often="worker-2-orted-missing")
+@pytest.mark.fault("13", "{what} is {how} on {host}", launcher="mpirun")
 def test_open_mpi_is_broken(make: Make, host: str, what: str, how: str) -> None:
     job = make("mpirun")
     script, status = HOW[how]
@@ -92,7 +92,7 @@ def test_the_script_is_broken(make: Make, launcher: str, program: str, how: str,
     ],
     ids=["one", "two"],
 )
-@pytest.mark.fault("14", "mpirun is told: {extra}", launcher="mpirun", often="one")
+@pytest.mark.fault("14", "mpirun is told: {extra}", launcher="mpirun")
 def test_ranks_on_fewer_nodes(make: Make, extra: str, what: str, found: str) -> None:
     job = make("mpirun")
     job.start("sh", "-c", TRAINS, env={"OPENMPI_EXTRA_ARGS": extra})

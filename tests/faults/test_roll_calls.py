@@ -26,7 +26,7 @@ def passed(seconds: float) -> None:
 
 
 @BOTH
-@pytest.mark.fault("8", "absent, silent, refusing; deadline 6 s", bound="deadline + 2 s", often="mpirun")
+@pytest.mark.fault("8", "absent, silent, refusing; deadline 6 s", bound="deadline + 2 s")
 def test_each_bad_host_is_named(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.hosts.append("worker-4")

@@ -19,7 +19,7 @@ Make = Callable[..., Job]
 
 @BOTH
 @pytest.mark.parametrize("host", ["worker-0", "worker-2"])
-@pytest.mark.fault("6", "SIGTERM to {host}: every program is told", bound="1 s", often="worker-2-mpirun")
+@pytest.mark.fault("6", "SIGTERM to {host}: every program is told", bound="1 s")
 def test_a_container_is_stopped(make: Make, launcher: str, host: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", SAVES)

@@ -59,7 +59,6 @@ def test_both_images_have_the_same_toolkit(image: str) -> None:
     assert said(image, "--version") == f"entrypoint {version[1]}\n"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_same_inputs_give_the_same_toolkit(image: str, tmp_path: Path) -> None:
     """8.5 the toolkit built twice from the same inputs, without cache, is the same to the byte"""

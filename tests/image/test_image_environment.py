@@ -62,7 +62,7 @@ def test_a_programs_environment_is_dockers(image: str) -> None:
     assert environments(image) == [from_docker(image)]  # the control: unset stays unset
 
 
-@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("slots", [1, 2])
 def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
     """7.3 a job has what was given and what `plan` lists, and no more"""
     job = {**GIVEN, "ENTRYPOINT_NAME": "job", "ENTRYPOINT_SLOTS": str(slots)}
@@ -76,7 +76,6 @@ def test_a_jobs_environment_is_what_plan_lists(image: str, slots: int) -> None:
         assert added <= listed | _xs(found, slots), added
 
 
-@pytest.mark.slow
 def test_ranks_of_another_node_have_no_more(image: str) -> None:
     """7.6 nor have ranks of another node: nothing of the ssh login that started them"""
     with Pair(image, given(GIVEN), slots=1) as pair:
@@ -131,7 +130,6 @@ def _xs(found: dict[str, str], slots: int) -> set[str]:
     return {name for name in found if slots > 1 and re.match(r"NCCL_|HOROVOD_", name)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "default", "mine"),
     [
@@ -150,9 +148,7 @@ def test_what_a_user_sets_wins(image: str, name: str, default: str, mine: str) -
     assert said(image, *look, options=(*job, "-e", f"{name}={mine}")) == f"{mine}\n" * 2
 
 
-@pytest.mark.parametrize(
-    "job", [(), pytest.param(("-e", "ENTRYPOINT_SLOTS=2"), marks=pytest.mark.slow)], ids=["program", "ranks"]
-)
+@pytest.mark.parametrize("job", [(), ("-e", "ENTRYPOINT_SLOTS=2")], ids=["program", "ranks"])
 def test_time_locale_and_folder(image: str, job: tuple[str, ...]) -> None:
     """8.1 TZ, a UTF-8 locale, PYTHONUNBUFFERED and WORKDIR are there, for programs and for ranks"""
     script = "date -d @0 +%H; locale charmap; echo $PYTHONUNBUFFERED; pwd"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 
-import pytest
-
 from tests.cluster import until
 from tests.containers import docker, inspect, logs
 from tests.image.boxes import Pair, run, started
@@ -48,7 +46,6 @@ def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
             assert probe(each) == (0, "ready: the job has started on this node")
 
 
-@pytest.mark.slow
 def test_health_after_a_restart(image: str) -> None:
     """5.3 after a restart of the container it is 1 again: what an earlier run left is not believed"""
     with Pair(image) as pair:
@@ -61,7 +58,6 @@ def test_health_after_a_restart(image: str) -> None:
         assert probe(box)[0] == 1
 
 
-@pytest.mark.slow
 def test_health_is_local_and_cheap(image: str) -> None:
     """5.4 entrypoint health needs no network and no writable file, and takes less than half a second of one core"""
     script = "entrypoint health && entrypoint health && entrypoint health && times"

@@ -43,7 +43,6 @@ def test_hooks_run_in_order(image: str, folder: Path) -> None:
     assert (done.out, done.err) == ("a program\n", "")
 
 
-@pytest.mark.slow
 def test_a_failing_hook_stops_the_start(image: str, folder: Path) -> None:
     """6.2 a failing hook stops the start with its status"""
     hook(folder, "10-fails", "exit 9")
@@ -57,7 +56,6 @@ def test_a_failing_hook_stops_the_start(image: str, folder: Path) -> None:
     assert run(image, "echo", "the job", options=options).out == "the job\n"
 
 
-@pytest.mark.slow
 def test_hooks_that_cannot_run(image: str, folder: Path) -> None:
     """6.3 a hook that no program can run stops it with 126, one that is killed with 128 and the signal"""
     options = ("-v", f"{folder}:{FOLDER}:ro", *JOB)
@@ -68,7 +66,6 @@ def test_hooks_that_cannot_run(image: str, folder: Path) -> None:
     assert run(image, "echo", "never", options=options).status == 137
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failing: int) -> None:
     """6.5 a hook that fails on one node of many is every node's end, at once and with its name"""
@@ -83,7 +80,6 @@ def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failin
             assert "never" not in docker("logs", box)
 
 
-@pytest.mark.slow
 def test_every_node_runs_its_hooks(image: str, folder: Path) -> None:
     """6.4 on many nodes each runs its own, before its part of the job"""
     hook(folder, "10-mark", "echo $(hostname) >/tmp/mark")

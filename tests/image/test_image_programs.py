@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.containers import docker
 from tests.image.boxes import python, run, said, sh, write
 
@@ -47,7 +45,6 @@ def test_a_program_alone_is_run_once(image: str) -> None:
     assert said(image, "sh", "-c", "echo hello", options=(*CARDS, "-e", "ENTRYPOINT_NAME=job")) == "hello\nhello\n"
 
 
-@pytest.mark.slow
 def test_no_verb_shadows_a_program(image: str) -> None:
     """1.3 no verb of ours shadows a program; only the word `entrypoint` is ours"""
     script = f"for v in {' '.join(VERBS)}; do image-entry $v 2>&1; echo $?; done"
@@ -70,7 +67,6 @@ def test_no_verb_shadows_a_program(image: str) -> None:
     assert '"$schema"' in said(image, "entrypoint", "schema")
 
 
-@pytest.mark.slow
 def test_alone_it_runs_the_job(image: str, folder: Path) -> None:
     """1.4 IMAGE alone, and IMAGE --spec FILE, run the job; with none described it says so"""
     spec = write(folder / "job.yaml", "command: [sh, -c, 'echo \"job $0 $*\"', one, two  words]\n")
@@ -98,7 +94,6 @@ def test_entrypoint_and_command_are_lists(image: str) -> None:
     assert config["Cmd"] in ([], None)
 
 
-@pytest.mark.slow
 def test_other_inits_and_entrypoints_work(image: str) -> None:
     """2.3 --entrypoint and --init work as with any image"""
     assert run(image, "-c", "echo $((6*7))", options=("--entrypoint", "sh")).out == "42\n"
@@ -108,7 +103,6 @@ def test_other_inits_and_entrypoints_work(image: str) -> None:
     assert "tini" not in done.err.lower()
 
 
-@pytest.mark.slow
 def test_it_is_a_platforms_boot_command(image: str) -> None:
     """2.4 a platform that replaces ENTRYPOINT may start it as its boot command, and is PID 1 itself"""
     script = (

@@ -41,7 +41,6 @@ def test_a_stopped_program_ends_soon(image: str) -> None:
         assert (status, seconds < SOON) == (143, True)
 
 
-@pytest.mark.slow
 def test_who_does_not_obey_is_killed(image: str) -> None:
     """3.1, the control: one that does not obey takes all the time that docker stop gives"""
     with started(image, "sh", "-c", "trap : TERM; echo up; while :; do sleep 1; done") as box:
@@ -50,7 +49,6 @@ def test_who_does_not_obey_is_killed(image: str) -> None:
         assert (status, seconds >= 2) == (137, True)
 
 
-@pytest.mark.slow
 def test_stopped_ranks_end_soon(image: str) -> None:
     """3.2 so do the ranks of a node"""
     with started(image, *OBEYS, options=("-e", "ENTRYPOINT_SLOTS=2")) as box:
@@ -59,7 +57,6 @@ def test_stopped_ranks_end_soon(image: str) -> None:
         assert (status, seconds < SOON) == (143, True), logs(box)
 
 
-@pytest.mark.slow
 def test_sshd_does_not_keep_a_container(image: str) -> None:
     """3.3 so do two nodes when one of them is stopped: sshd keeps no container alive"""
     with Pair(image) as pair:
@@ -70,7 +67,6 @@ def test_sshd_does_not_keep_a_container(image: str) -> None:
         assert pair.ends() == [143, 143]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 2])
 def test_no_zombies(image: str, slots: int) -> None:
     """3.4 orphans that end leave no zombie while the job runs"""
@@ -79,7 +75,6 @@ def test_no_zombies(image: str, slots: int) -> None:
         until(lambda: docker("exec", box, "sh", "-c", ZOMBIES).strip() == "0", 15, "no zombies")
 
 
-@pytest.mark.slow
 def test_zombies_are_seen(image: str) -> None:
     """3.4, the control: without tini there are some"""
     entrypoint = ("--entrypoint", "/usr/local/bin/image-entry")
@@ -88,7 +83,6 @@ def test_zombies_are_seen(image: str) -> None:
         assert docker("exec", box, "sh", "-c", ZOMBIES).strip() != "0"
 
 
-@pytest.mark.slow
 def test_no_survivors(image: str) -> None:
     """3.5 what a rank leaves running ends with the job, also where a platform is PID 1"""
     # Which processes run sleep; a program that leaves its output open keeps mpirun itself.

@@ -39,7 +39,6 @@ def test_one_node_runs_as_anybody(image: str, user: tuple[tuple[str, ...], str])
     assert (done.status, done.out) == (0, f"{who} here clean\n" * 2), done
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hardened", [False, True], ids=["plain", "hardened"])
 def test_two_nodes_run_as_anybody(image: str, user: tuple[tuple[str, ...], str], hardened: bool) -> None:
     """4.2 the same on two nodes, over ssh; the name that ssh needs reaches no rank"""
@@ -54,7 +53,6 @@ def test_two_nodes_run_as_anybody(image: str, user: tuple[tuple[str, ...], str],
         assert "WARN" not in pair.logs()
 
 
-@pytest.mark.slow
 def test_two_nodes_where_ssh_cannot_work(image: str) -> None:
     """4.3 where ssh cannot work, the message names what is missing: root's capabilities, a name for the uid"""
     with Pair(image, ("--user", "0", *HARDENED)) as pair:
@@ -76,7 +74,6 @@ def docker_build(tag: str, dockerfile: str) -> None:
     subprocess.run(["docker", "build", "--quiet", "--tag", tag, "-"], input=dockerfile.encode(), check=True)
 
 
-@pytest.mark.slow
 def test_it_writes_into_the_run_directory_alone(image: str) -> None:
     """4.4 all that we write is in the run directory, and gone at the end; no file changes its owner"""
     with started(image, "sh", "-c", "ls -A $ENTRYPOINT_RUN_DIR | wc -l", options=("-e", "ENTRYPOINT_SLOTS=2")) as box:
@@ -91,7 +88,6 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("run_dir", ["/dev/shm/run", "/scratch/run"])
 def test_the_run_directory_can_be_elsewhere(image: str, run_dir: str) -> None:
     """4.5 the run directory may lie on any place that is writable, executable or not"""
@@ -102,7 +98,6 @@ def test_the_run_directory_can_be_elsewhere(image: str, run_dir: str) -> None:
         assert logs(pair.boxes[0]).count(f"{run_dir}\n") == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "owner", "works"),
     [(0o644, "0:0", True), (0o440, "0:4321", True), (0o600, "1000:100", True), (0o400, "0:0", False)],

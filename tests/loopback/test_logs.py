@@ -24,7 +24,7 @@ RANKS = 4
 # passes larger pieces on, and the moment when most of them wait comes later: of 2 GB, the second one added 2 MB.
 MOST, GROWTH = 100.0, {"mpirun": 8.0, "jax": 8.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
-SLOW = pytest.mark.slow  # `make test` has no Intel MPI
+INTEL = [pytest.mark.slow, pytest.mark.launcher]  # `make test` has no Intel MPI, `make test-launchers` has
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
@@ -89,7 +89,7 @@ class Memory:
 
 
 @sizes("four ranks: {way}")
-@pytest.mark.parametrize("way", [pytest.param(way, marks=SLOW if "impi" in way else ()) for way in WAYS])
+@pytest.mark.parametrize("way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS])
 def test_nothing_is_lost_and_no_line_is_broken(
     way: str,
     size: int,

@@ -10,7 +10,6 @@ from tests.containers import logs
 from tests.networks.pods import MAIN, Pods
 from tests.networks.rank import ran, refused, saw, start
 
-pytestmark = pytest.mark.slow
 LayOut = Callable[..., Pods]
 BOTH = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 DEFAULT = "ib0,bond0,eth0"  # what run_mpi.sh tells NCCL where one of them is there

@@ -19,7 +19,7 @@ from tests.containers import IMAGE
 from tests.networks.pods import Pods
 from tests.rows import ended, said
 
-pytestmark = [pytest.mark.see, pytest.mark.slow]
+pytestmark = pytest.mark.see
 
 NODES = ["eth0=main"] * 4
 # The entrypoint with another clock, since all containers of a machine have one. Not by faketime: a Python under it

@@ -18,7 +18,6 @@ BOTH = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 SECOND = "second's CIDR"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "asked"),
     [
@@ -34,7 +33,6 @@ def test_a_second_network_on_all_nodes(lay_out: LayOut, launcher: str, asked: st
     assert ranks == dict.fromkeys(pods.nodes, saw(launcher, taken, taken, btl=taken))
 
 
-@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("asked", ["auto", "main's CIDR"])
 def test_a_second_network_on_one_node(lay_out: LayOut, launcher: str, asked: str) -> None:
@@ -45,7 +43,6 @@ def test_a_second_network_on_one_node(lay_out: LayOut, launcher: str, asked: str
     assert ranks == {host: saw(launcher, "eth0", told[host], btl="eth0", nccl="=eth0") for host in pods.nodes}
 
 
-@pytest.mark.slow
 @BOTH
 def test_a_network_that_two_nodes_lack(lay_out: LayOut, launcher: str) -> None:
     """a network that one node of three has: refused, with what the others have"""
@@ -64,10 +61,8 @@ def test_a_network_that_two_nodes_lack(lay_out: LayOut, launcher: str) -> None:
     ("launcher", "asked"),
     [
         ("mpirun", "auto"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-            ("mpirun", SECOND), ("mpirun of Open MPI 5", "auto"), ("mpirun of Open MPI 5", SECOND),
-            ("torchrun", "auto"), ("torchrun", SECOND),
-        )),
+        ("mpirun", SECOND), ("mpirun of Open MPI 5", "auto"), ("mpirun of Open MPI 5", SECOND),
+        ("torchrun", "auto"), ("torchrun", SECOND),
     ],
 )  # fmt: skip
 def test_the_same_networks_by_other_names(lay_out: LayOut, launcher: str, asked: str) -> None:
@@ -80,7 +75,6 @@ def test_the_same_networks_by_other_names(lay_out: LayOut, launcher: str, asked:
         assert ranks[host] == saw(launcher, name, name, btl=pods.cidr(taken))
 
 
-@pytest.mark.slow
 @BOTH
 def test_one_name_for_two_networks(lay_out: LayOut, launcher: str) -> None:
     """two networks on all nodes, in another order, by a name that is now the one, now the other: refused"""
@@ -94,7 +88,6 @@ def test_one_name_for_two_networks(lay_out: LayOut, launcher: str) -> None:
         assert f"eth1 {second} on worker-0, eth1 {main} on worker-1 | choose by network, such as {second}" in log
 
 
-@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("asked", ["auto", "eth", SECOND])
 def test_an_interface_with_another_name(lay_out: LayOut, launcher: str, asked: str) -> None:
@@ -108,7 +101,6 @@ def test_an_interface_with_another_name(lay_out: LayOut, launcher: str, asked: s
     }  # fmt: skip
 
 
-@pytest.mark.slow
 @BOTH
 def test_a_name_that_a_node_lacks(lay_out: LayOut, launcher: str) -> None:
     """a name that one node lacks: refused, with what that node has"""
@@ -125,7 +117,6 @@ def test_a_name_that_a_node_lacks(lay_out: LayOut, launcher: str) -> None:
         assert "worker-0 has no" not in log
 
 
-@pytest.mark.slow
 @BOTH
 def test_the_only_interface_has_another_name(lay_out: LayOut, launcher: str) -> None:
     """one network, whose interface has another name on one node"""

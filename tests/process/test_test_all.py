@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -127,3 +128,92 @@ def test_a_target_that_is_not_there_is_refused(tree: Path) -> None:
     assert (status, err) == (
         64, "[test-all] no target that tests | test-sulrm | known: good, bad, unknown, late\n"
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Every test is in a target
+
+
+# Instead of a program: leaves its words in $RAN, a line each time.
+RECORDER = """#!{python}
+import json, os, sys
+with open(os.environ["RAN"], "a") as ran:
+    ran.write(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]) + "\\n")
+if sys.argv[0].endswith("/venv"):
+    print(os.path.dirname(sys.argv[0]) + "/made")
+"""
+LIST = """
+import json, pathlib, sys
+import pytest
+class Listing:
+    def pytest_collection_modifyitems(self, items):
+        listed = {item.nodeid: sorted({mark.name for mark in item.iter_markers()}) for item in items}
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(listed))
+words = ["--collect-only", "-qq", "-p", "no:randomly", "-p", "no:cacheprovider", "-m", ""]
+sys.exit(pytest.main([*words, *sys.argv[2:]], plugins=[Listing()]))
+"""
+
+
+def calls(tmp_path: Path) -> dict[str, list[list[str]]]:
+    """Return how each target that tests calls pytest, by running it where all that it uses only takes notes."""
+    here, module = tmp_path / "tree", script()
+    shutil.copytree(TREE / "scripts", here / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(TREE / "Makefile", here)
+    (here / "tests").symlink_to(TREE / "tests")
+    (tmp_path / ".cache/entrypoint").mkdir(parents=True)
+    own = [here / "scripts" / name for name in ("build-image", "bake", "demo", "lint", "audit.py")]
+    for file in (*(here / "scripts/dev").iterdir(), *own, here / "scripts/dev/made/bin/pytest", here / "bin/docker"):
+        if file.name != "common":
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(RECORDER.format(python=sys.executable))
+            file.chmod(0o755)
+    shutil.copy(here / "bin/docker", here / "scripts/dev/made/bin/python")
+    found = {}
+    for target in module.targets((TREE / "Makefile").read_text()):
+        ran = tmp_path / target
+        env = {"PATH": f"{here}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "RAN": str(ran)}
+        if not target.startswith("bench"):
+            done = subprocess.run(["make", target], cwd=here, env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (target, done.stderr)
+            words = [json.loads(line) for line in ran.read_text().splitlines()]
+            found[target] = [argv[1:] for argv in words if argv[0] == "pytest"]
+    return found
+
+
+def is_run(test: str, marks: list[str], argv: list[str], config: pytest.Config) -> bool:
+    """Whether this call of pytest runs the test: by its paths, and by its markers."""
+    words = argv if "-m" in argv else config.getini("addopts")
+    expression = words[words.index("-m") + 1]
+    paths = [word for word in argv if word.startswith("tests/")] or config.getini("testpaths")
+    names = {word: word in marks for word in re.findall(r"\w+", expression)}
+    return any(re.match(rf"{re.escape(path)}($|/|::|\[)", test) for path in paths) and bool(
+        eval(expression or "True", {}, names)  # a marker expression is one of Python's
+    )
+
+
+def test_every_test_is_run_by_a_target_of_test_all(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """All but those with the marker `full`, which no target runs; what `make test` leaves out another one runs."""
+    whole = {TREE / "tests/unit", TREE / "tests/simulation"}  # thousands, of which `make test` leaves out none
+    modules = [path for folder in whole for path in folder.glob("*.py")]
+    assert [path for path in modules if re.search(r"mark\.(slow|full)", path.read_text())] == []
+    folders = {path.parent for path in TREE.glob("tests/*/test_*.py")} - whole
+    done = subprocess.run(
+        [sys.executable, "-c", LIST, tmp_path / "listed", *folders],
+        cwd=TREE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    tests = json.loads((tmp_path / "listed").read_text())
+    assert len(tests) > 1000
+    called = calls(tmp_path)
+    assert [target for target, argvs in called.items() if not argvs] == ["demo", "lint", "test-audit", "simulate"]
+
+    def left(*targets: str) -> list[str]:
+        argvs = [argv for target in targets for argv in called[target]]
+        return [
+            test for test, marks in tests.items() if not any(is_run(test, marks, argv, pytestconfig) for argv in argvs)
+        ]
+
+    assert [test for test in left(*called) if "full" not in tests[test]] == []
+    # The controls: other targets run what make test does not, and without them that is noticed.
+    assert {test.split("/")[1] for test in left("test")} > {"arm64", "bake", "compose", "faults", "image", "sbatch"}
+    assert any("test_kubernetes" not in test for test in left(*{*called} - {"test-containers"}))

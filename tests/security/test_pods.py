@@ -70,7 +70,6 @@ def _go(job: dict[str, str]) -> None:
     docker("wait", *job.values())
 
 
-@pytest.mark.slow
 def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
     """A hostile pod on the job's network, with the image, not the secret: no login, no command, no secret, no end."""
     secret, needle = secrets.token_hex(32), f"needle-{secrets.token_hex(16)}"
@@ -108,7 +107,6 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
         assert "was-here" not in docker("diff", name)
 
 
-@pytest.mark.slow
 def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> None:
     """Control: with the job's secret the same pod's calls are answered, so it is the secret that keeps others out."""
     secret = secrets.token_hex(32)
@@ -135,7 +133,6 @@ def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> No
     _go(job)
 
 
-@pytest.mark.slow
 def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> None:
     """Another uid inside a node's container reads no key, secret or environment, and does not get in by ssh."""
     secret = secrets.token_hex(32)
@@ -191,7 +188,6 @@ def _readers(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 def test_the_users_own_ssh_files_are_not_touched(image: str, pods: Start) -> None:
     """~/.ssh is neither read nor changed: its files are pipes that would hang any reader; control: plain ssh hangs."""
     folder = Path(tempfile.mkdtemp(prefix="entrypoint-"))
@@ -214,7 +210,6 @@ def test_the_users_own_ssh_files_are_not_touched(image: str, pods: Start) -> Non
         shutil.rmtree(folder)
 
 
-@pytest.mark.slow
 def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
     """A job leaves no ~/.ssh behind where there was none, and no file of ours beside the run directory's own place."""
     job = pods("python", "-c", "print('up')", ENTRYPOINT_SECRET=secrets.token_hex(32))
@@ -226,7 +221,6 @@ def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
         assert not [path for path in changed if path.endswith(("key", "known_hosts", "authorized_keys", "sshd_config"))]
 
 
-@pytest.mark.slow
 def test_a_leaked_image_gives_nothing_away(image: str) -> None:
     """Whoever has the image has no key, no secret, no index address and no certificate of the build."""
     described = inspect(image)

@@ -113,7 +113,6 @@ def test_the_image_has_what_is_locked(image: str) -> None:
     assert seen == {name: version for name, (version, _) in wanted.items()}
 
 
-@pytest.mark.slow
 def test_the_sbom_is_whole(image: str) -> None:
     """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own validator takes."""
     from cyclonedx.schema import SchemaVersion

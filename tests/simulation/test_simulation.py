@@ -42,7 +42,7 @@ def test_what_was_found_outside(name: str) -> None:
     assert world.containers[0].boots == named.attempts + killed - (statuses[0] is None), shown
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("defect", list(DEFECTS)[::7])  # `make simulate` plants them all
 def test_a_planted_defect_is_found(defect: str) -> None:
     assert found_in(defect, 2000)[1] is not None
 
