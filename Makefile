@@ -118,6 +118,10 @@ bench:  ## every row of docs/performance.md beside its comparison, and that page
 bench-check:  ## some minutes of it: fails if a ratio is over 1.3 times the one of docs/performance.json
 	@scripts/build-image mpi && scripts/bench/run --check $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
+.PHONY: promises
+promises:  ## what is promised, which tests hold it, and what shows that these can fail
+	@$$(scripts/dev/venv test lint demo)/bin/python -m tests.promises
+
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \

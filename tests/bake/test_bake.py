@@ -37,6 +37,7 @@ def lines(said: str) -> list[str]:
     return sorted(line for line in said.splitlines() if line.startswith("rank "))
 
 
+@pytest.mark.promise("the toolkit boots jobs in any image and changes nothing of it")
 def test_mpirun_on_two_nodes(image: str) -> None:
     """mpirun starts two ranks on each of two nodes, and both end with the program's status"""
     program = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)"; exit $STATUS'
@@ -49,6 +50,7 @@ def test_mpirun_on_two_nodes(image: str) -> None:
                 assert lines(logs(pair.boxes[0])) == ranks, pair.logs()
 
 
+@pytest.mark.promise("the toolkit boots jobs in any image and changes nothing of it")
 def test_what_was_there_is_as_it_was(image: str) -> None:
     """the image's Python, Open MPI, users, PATH and folder are those it had, and no key was added"""
     was, now = (sh(each, f"{WHAT_IS_THERE} || true").splitlines() for each in (before(image), image))
@@ -66,6 +68,7 @@ def test_a_second_install_changes_nothing(image: str) -> None:
     assert "installed: nothing" in done.err
 
 
+@pytest.mark.promise("the SBOM of an image has every package, each with its licenses")
 def test_the_sbom_has_what_the_toolkit_brings_along(image: str) -> None:
     """the list of an image's packages has the toolkit's own Python, its libraries and tini, each with a license"""
     subprocess.run([sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True)
@@ -88,6 +91,7 @@ def test_a_program_gets_the_images_python(image: str) -> None:
     assert job == wanted
 
 
+@pytest.mark.promise("settings of the image's loader reach programs and not the toolkit's Python")
 def test_what_is_meant_for_the_images_loader(image: str) -> None:
     """LD_PRELOAD and LD_LIBRARY_PATH reach programs and ranks, and not the toolkit's own Python"""
     libc = sh(image, "ls /lib/*/libc.so.6")
@@ -97,6 +101,7 @@ def test_what_is_meant_for_the_images_loader(image: str) -> None:
     assert said(image, "image-entry", *show, options=(*given, "-e", "ENTRYPOINT_SLOTS=2")) == f"{libc} /mine\n" * 2
 
 
+@pytest.mark.control("the toolkit boots jobs in any image and changes nothing of it")
 def test_a_foreign_library_would_end_our_python() -> None:
     """the control: without its launcher, the toolkit's Python does not start with a library of a newer image"""
     image = "entrypoint-two-lines:trixie"
@@ -127,6 +132,7 @@ def build(words: str = "", before: str = "", network: str = "default", user: str
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.promise("what an image lacks and cannot be installed fails its build, by name")
 @pytest.mark.parametrize(
     ("words", "before", "user", "says"),
     [
@@ -156,6 +162,7 @@ def test_what_cannot_be_installed_is_named(words: str, before: str, user: str, s
     assert says in text
 
 
+@pytest.mark.control("what an image lacks and cannot be installed fails its build, by name")
 def test_it_can_be_left_out() -> None:
     """the control: without what is missing, the same build is well"""
     status, text = build("--without sshd,ssh,mpirun,names", "rm /usr/bin/apt-get; ", network="none")

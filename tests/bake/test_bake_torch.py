@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.containers import logs
 from tests.image.boxes import Pair, write
 
@@ -23,6 +25,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.promise("the toolkit boots jobs in any image and changes nothing of it")
 def test_torchrun_on_two_nodes(image: str, folder: Path) -> None:
     """torchrun starts the image's own Python twice on each of two nodes, and they reduce"""
     write(folder / "sum.py", SUM)

@@ -51,6 +51,7 @@ def left(project: Compose) -> list[str]:
     return "".join(every).split()
 
 
+@pytest.mark.promise("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
 @pytest.mark.deployed("compose", "{case.name}", "config of compose {tool}")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) -> None:
@@ -75,6 +76,7 @@ def cards(service: dict[str, Any]) -> Any:
     return [(each["driver"], each["capabilities"], each.get("device_ids")) for each in reserved], files
 
 
+@pytest.mark.control("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
 @pytest.mark.deployed("compose", "a file with a mistake", "refused by compose {tool}")
 def test_a_mistake_is_refused(project: Compose) -> None:
     """The control."""
@@ -84,6 +86,7 @@ def test_a_mistake_is_refused(project: Compose) -> None:
     assert "hostnam" in done.stderr
 
 
+@pytest.mark.promise("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
 @pytest.mark.deployed("compose", "two nodes, mpirun: 0, all ranks", "up --exit-code-from and down, compose {tool}")
 def test_a_job_of_two_nodes_runs_and_leaves_nothing(project: Compose) -> None:
     project.render(SPEC, image=IMAGE)
@@ -99,6 +102,7 @@ def test_a_job_of_two_nodes_runs_and_leaves_nothing(project: Compose) -> None:
     assert left(project) == []
 
 
+@pytest.mark.control("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
 @pytest.mark.deployed("compose", "two nodes, mpirun: a rank ends with 7", "up --exit-code-from, compose {tool}")
 def test_a_failing_program_gives_its_status(project: Compose) -> None:
     project.render(SPEC, "sh", "-c", 'ring 10; exit "$((OMPI_COMM_WORLD_RANK == 3 ? 7 : 0))"', image=IMAGE)

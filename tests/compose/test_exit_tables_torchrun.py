@@ -19,6 +19,7 @@ pytestmark = [
 KINDS = pytest.mark.parametrize("kind", ["codes", "signals"])
 
 
+@pytest.mark.promise("every exit code and signal of a program is kept")
 @KINDS
 @pytest.mark.parametrize("launcher", ["torchrun"])
 def test_every_end_is_kept_through_torchrun(launcher: str, kind: str) -> None:

@@ -128,6 +128,7 @@ def test_the_job_runs_with_what_the_manifest_gives_it(kubelet: Kubelet) -> None:
     assert [each["node"] for each in results] == ["demo-0.demo", "demo-1.demo"]
 
 
+@pytest.mark.promise("Kubernetes sees readiness and the reason of the end")
 def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> None:
     """Not ready before all are there, ready after; the survivor of a killed Pod ends with what the policy restarts."""
     kubelet.apply("sh", "-c", WAITS)

@@ -55,6 +55,9 @@ def lines(data: bytes) -> Counter[bytes]:
     return Counter(re.findall(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", data))
 
 
+@pytest.mark.promise(
+    "lines under every MPI have their prefix and are whole, whatever their bytes", control="its case of bare mpirun"
+)
 @pytest.mark.parametrize("asked", [True, False], ids=["prefix", "nothing asked"])
 @pytest.mark.parametrize(("image", "launcher"), MPIS)
 def test_every_line_of_every_rank_is_whole(

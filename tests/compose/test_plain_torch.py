@@ -86,6 +86,7 @@ def results(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in re.findall(r"result (\{.*\})$", logs(name), re.M)]
 
 
+@pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 @pytest.mark.parametrize(
     "way",
     ["torchrun c10d", "torchrun static", "torchlaunch"],
@@ -119,5 +120,6 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
         docker("rm", "-f", box)
 
 
+@pytest.mark.control("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 def test_there_is_no_toolkit_in_that_image(plain: str) -> None:
     assert docker("run", "--rm", plain, "sh", "-c", "command -v entrypoint || echo none") == "none\n"

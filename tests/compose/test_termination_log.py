@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.containers import IMAGE
 
 SECRET = secrets.token_hex(32)
@@ -31,6 +33,7 @@ def fields(text: str) -> dict[str, Any]:
     return line
 
 
+@pytest.mark.promise("Kubernetes sees readiness and the reason of the end")
 def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
     mpi = ("--launcher", "mpirun", "--name", "demo", "--")
     status, text = ended(folder, "failed", *mpi, "sh", "-c", "exit 7", options=("--hostname", "worker-0"))
@@ -53,6 +56,7 @@ def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
     assert SECRET not in text
 
 
+@pytest.mark.control("Kubernetes sees readiness and the reason of the end")
 def test_a_program_alone_has_the_log_to_itself(folder: Path) -> None:
     status, text = ended(folder, "alone", "sh", "-c", "echo mine >/dev/termination-log; exit 3")
     assert (status, text) == (3, "mine\n")

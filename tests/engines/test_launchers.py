@@ -49,6 +49,7 @@ def trained(name: str, hosts: Iterable[str], log: str) -> None:
     agrees(log, example.tolerance)
 
 
+@pytest.mark.promise("every launcher trains over several nodes as one process would")
 @pytest.mark.timeout(300)
 @those_that("trains")
 def test_it_trains_as_one_process_would(job_yaml: Callable[..., tuple[dict[str, str], str]], name: str) -> None:

@@ -108,6 +108,7 @@ def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
     job.within(5, job.took(job.times("fails at")["worker-1"]))
 
 
+@pytest.mark.control("without mpirun too, a 1 gives way to the failure that caused it")
 @pytest.mark.fault("7", "the control: worker-1 exits with 7, and there is no roll call", launcher="pytorch")
 def test_a_node_alone_stays(make: Make) -> None:
     job = begin(make, "pytorch", IMAGE, FAILS, ENTRYPOINT_SECRET="", ENTRYPOINT_ROLL_CALL="none")

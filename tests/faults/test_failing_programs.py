@@ -74,6 +74,7 @@ def test_a_program_fails_and_the_others_save(make: Make, launcher: str, folder: 
     job.within(3 + 3, job.took(job.times("fails at")["worker-2"]))
 
 
+@pytest.mark.control("all nodes exit with the status of the first rank that failed on its own")
 @BOTH
 @pytest.mark.fault("4", "the control: nobody fails")
 def test_nobody_fails(make: Make, launcher: str) -> None:

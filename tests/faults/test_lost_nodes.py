@@ -50,6 +50,7 @@ def test_worker_0_is_killed(make: Make, launcher: str) -> None:
     job.within(5, job.took(fault))
 
 
+@pytest.mark.control("a lost or frozen node ends the job with 75 within the heartbeat timeout")
 @pytest.mark.fault("1", "the control: a worker is killed, and there is no roll call", launcher="torchrun")
 def test_without_a_roll_call_the_others_stay(make: Make) -> None:
     job = make("torchrun", nodes=2)
@@ -98,6 +99,7 @@ def test_a_node_is_cut_off_with_the_heartbeat_timeout_as_it_is(make: Make, launc
     job.within(15 + 5, job.took(fault))
 
 
+@pytest.mark.control("a lost or frozen node ends the job with 75 within the heartbeat timeout")
 @BOTH
 @pytest.mark.fault("3", "the control: worker-2 is paused for less than the heartbeat timeout")
 def test_a_short_pause_is_no_loss(make: Make, launcher: str) -> None:

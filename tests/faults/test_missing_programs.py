@@ -80,6 +80,7 @@ def test_the_script_is_broken(make: Make, launcher: str, program: str, how: str,
 # -- row 14
 
 
+@pytest.mark.promise("ranks run where they should")
 @pytest.mark.parametrize(
     ("extra", "what", "found"),
     [
@@ -102,6 +103,7 @@ def test_ranks_on_fewer_nodes(make: Make, extra: str, what: str, found: str) -> 
         assert f"EP604 {what} runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
 
 
+@pytest.mark.control("ranks run where they should")
 @pytest.mark.fault("14", "the control: the user says how many ranks", launcher="mpirun")
 def test_ranks_where_the_user_wants_them(make: Make) -> None:
     job = make("mpirun")

@@ -72,6 +72,7 @@ def test_a_second_signal(make: Make, launcher: str) -> None:
     job.within(5, job.took(fault))
 
 
+@pytest.mark.control("a second signal skips the grace")
 @BOTH
 @pytest.mark.fault("6", "SIGTERM to worker-2, programs need 35 s of a grace of 40 s", bound="40 s")
 def test_the_whole_grace(make: Make, launcher: str) -> None:

@@ -23,6 +23,8 @@ def placed(cluster: Cluster) -> list[tuple[int, int]]:
     return sorted((int(rank), int(node)) for rank, node in re.findall(r"^rank (\d+) node (\d+)$", cluster.out(0), re.M))
 
 
+@pytest.mark.control("a dead login or daemon of mpirun is named at once")
+@pytest.mark.control("no rank starts until every node has answered; missing nodes are named")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
 def test_ranks_land_on_every_node_whoever_starts_first(cluster: Make, order: tuple[int, ...]) -> None:
     job = cluster(3)
@@ -97,6 +99,7 @@ ARGUMENTS = [
 ]
 
 
+@pytest.mark.promise("every rank has its own node's environment, byte for byte")
 def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node(cluster: Make) -> None:
     job = cluster(2)
     (job.folder / "dump.py").write_text(DUMP)
@@ -159,6 +162,7 @@ def test_a_device_that_one_node_has_not_ends_all_before_ranks_start(cluster: Mak
     assert "ran" not in job.out(0)
 
 
+@pytest.mark.promise("`plan` says what `run` does")
 def test_plan_is_what_run_does(cluster: Make) -> None:
     job = cluster(2)
     (job.folder / "go").unlink(missing_ok=True)
@@ -266,6 +270,10 @@ def test_a_rank_without_home_has_none_on_any_node(cluster: Make) -> None:
     assert sorted(job.out(0).splitlines()) == ["none 0 2 0 0 127.0.0.2", "none 1 2 0 1 127.0.0.2"]
 
 
+@pytest.mark.promise(
+    "mpirun in an MPIJob takes its nodes from the job, not from Kubeflow",
+    control="where the agent does not know `-o`, its value is taken for the host",
+)
 def test_mpirun_in_an_mpijob_takes_its_nodes_from_us(cluster: Make, tmp_path: Path) -> None:
     """Kubeflow's operator has a hostfile, and options for an ssh, in the launcher's variables."""
     nodes = cluster(2)
@@ -279,6 +287,10 @@ def test_mpirun_in_an_mpijob_takes_its_nodes_from_us(cluster: Make, tmp_path: Pa
     assert sorted(nodes.out().splitlines()) == ["0 0/4", "0 1/4", "1 2/4", "1 3/4"]
 
 
+@pytest.mark.promise(
+    "mpirun in a Slurm step takes its nodes from the job, not from Slurm",
+    control="without run_mpi.sh's `unset`, mpirun calls srun",
+)
 def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
     """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by srun. And a RANK
     that a platform sets is no rank's own."""
@@ -293,6 +305,7 @@ def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
     assert sorted(nodes.out().splitlines()) == ["0 7 0 0/4", "0 7 0 1/4", "1 7 1 2/4", "1 7 1 3/4"]
 
 
+@pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 @pytest.mark.parametrize("fails", [False, True])
 def test_each_node_runs_its_own_pre_start_script(cluster: Make, fails: bool) -> None:
     """As on ModelArts: once, and its exports are its own node's. One that fails ends all nodes with its status."""

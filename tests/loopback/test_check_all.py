@@ -66,6 +66,10 @@ def hanging(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
 
+@pytest.mark.promise(
+    "`check --all` names exactly the nodes with something wrong, and starts nothing",
+    control="the same containers without a fault, in the same test",
+)
 def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[..., Cluster]) -> None:
     job = cluster(4)
     begin(job, "--json", "--limit", "3", code={1: SMALL, 2: CLOCK}, env={3: hanging(job.folder)})
@@ -84,6 +88,7 @@ def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[...,
     assert not job.survivors()
 
 
+@pytest.mark.control("`check --all` names exactly the nodes with something wrong, and starts nothing")
 def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cluster]) -> None:
     well, strict = cluster(2), cluster(2)
     begin(well, "--json")
@@ -112,6 +117,7 @@ def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) ->
     )
 
 
+@pytest.mark.promise("a node that is missing, hangs or sends nonsense is named; others have their table")
 def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Callable[..., Cluster]) -> None:
     job = cluster(3)
     for rank in (1, 0):
@@ -122,6 +128,7 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Callab
     assert "node-2 (refused)" in whole(job)["reason"]
 
 
+@pytest.mark.promise("a node that is missing, hangs or sends nonsense is named; others have their table")
 @pytest.mark.parametrize(
     ("code", "status", "id"), [(LIES, 75, "roll-call"), (MUTE, 78, "no-answer")], ids=["lies", "mute"]
 )

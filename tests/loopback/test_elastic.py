@@ -60,6 +60,7 @@ def job(cluster: Make, torch_python: str) -> Job:
     return Job(cluster(3, slots=1), torch_python)
 
 
+@pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
 def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank)
@@ -73,6 +74,7 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     assert job.cluster.survivors() == []
 
 
+@pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
 def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster
     for rank in (2, 1, 0):
@@ -90,6 +92,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     agrees(made.both(), "1e-10")
 
 
+@pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
 def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
     """Its torchrun begins when theirs have ended, so that it never meets them."""
     made, late = job.cluster, job.cluster.folder / "late-python"
@@ -107,6 +110,7 @@ def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
     assert made.survivors() == []
 
 
+@pytest.mark.control("an elastic job starts with the minimum, survives a lost node, admits a late one")
 def test_with_too_few_left_it_is_over(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank, ENTRYPOINT_TIMEOUTS_GRACE="1")

@@ -38,6 +38,7 @@ def daemon(job: Cluster, node: int) -> int:
     return next(int(child) for child in children if Path(f"/proc/{child}/comm").read_text() in ("orted\n", "prted\n"))
 
 
+@pytest.mark.promise("all nodes exit with the status of the first rank that failed on its own")
 @pytest.mark.parametrize(
     ("program", "status", "words"),
     [
@@ -115,6 +116,7 @@ def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make, laun
     assert (job.folder / "saved-1").exists(), job.both()
 
 
+@pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 @pytest.mark.parametrize("node", [0, 1])
 def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, node: int) -> None:
     job = cluster(2)
@@ -136,6 +138,7 @@ def test_a_grace_longer_than_the_heartbeat_timeout_is_kept(cluster: Make) -> Non
     assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [f"saved {rank}" for rank in range(4)]
 
 
+@pytest.mark.promise("a lost or frozen node ends the job with 75 within the heartbeat timeout")
 @pytest.mark.parametrize("frozen", [0, 1])
 def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: Make, frozen: int) -> None:
     job = cluster(2)
@@ -151,6 +154,7 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: M
     job.signal(frozen, signal.SIGKILL)
 
 
+@pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(cluster: Make) -> None:
     job = cluster(2)
     job.start_all("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "2"})
@@ -162,6 +166,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(cluster: Make) ->
     assert job.survivors() == []
 
 
+@pytest.mark.promise("a second signal skips the grace")
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make, node: int) -> None:
     job = cluster(2)
@@ -175,6 +180,7 @@ def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make, node: int) -
     assert max(job.ended_at.values()) - asked < 7
 
 
+@pytest.mark.promise("no rank starts until every node has answered; missing nodes are named")
 def test_missing_peers_are_all_named_at_the_deadline_and_the_others_leave(cluster: Make) -> None:
     job = cluster(4)
     job.start(2, "hostname")
@@ -218,6 +224,7 @@ def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make)
     assert "EP605 mpirun has started no rank within 2s | see that the nodes reach each other's ports" in job.err(1)
 
 
+@pytest.mark.promise("a launcher that starts too few ranks is no success")
 @pytest.mark.parametrize(
     ("extra", "seen"),
     [("-np 1", "1 of 2 ranks | 1 rank on 1 node: node-0 0"), ("--do-not-launch", "0 of 2 ranks | none ran")],
@@ -240,6 +247,7 @@ def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(clu
     assert job.survivors() == []
 
 
+@pytest.mark.promise("a dead login or daemon of mpirun is named at once")
 def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -> None:
     job = cluster(3, slots=1)
     job.start_all("sh", "-c", SAVES.replace("sleep 1;", ""))
@@ -333,6 +341,7 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     assert f"the nodes disagree on hosts | {seen} | give all" in job.err(0), job.both()
 
 
+@pytest.mark.promise("nodes that know different lists of hosts end with 78 and show what differs")
 @pytest.mark.parametrize(
     ("hosts", "me", "seen"),
     [
@@ -378,6 +387,7 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
     assert all("the nodes disagree on rank | node-2 has 2; node-0 has 1" in job.err(rank) for rank in range(3))
 
 
+@pytest.mark.control("nodes that know different lists of hosts end with 78 and show what differs")
 def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Make) -> None:
     """The leader finds another node of the job at a worker's address, until the right one has it."""
     job = cluster(3)

@@ -51,6 +51,7 @@ def python_of(path: str) -> str:
     return str(python)
 
 
+@pytest.mark.control("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
 def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: Make, path: str) -> None:
     job = cluster(3)
     words = "$RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $NODE_RANK: $OWN, $*"
@@ -87,6 +88,7 @@ print(f"rank {rank} saved", flush=True)
 """
 
 
+@pytest.mark.control("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
 def test_ranks_may_work_on_when_the_first_has_ended(cluster: Make, path: str) -> None:
     job = cluster(1, slots=3)
     start(job, path, python_of(path), "-c", AFTER)
@@ -112,6 +114,7 @@ os._exit(7)
 """
 
 
+@pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
 @pytest.mark.parametrize("fails", [True, False], ids=["a-rank-fails", "sigterm"])
 def test_ranks_that_leave_without_finalize_take_nobody_s_grace(cluster: Make, path: str, fails: bool) -> None:
     job = cluster(1, slots=4)
@@ -125,6 +128,7 @@ def test_ranks_that_leave_without_finalize_take_nobody_s_grace(cluster: Make, pa
     assert "BAD TERMINATION" not in job.both()
 
 
+@pytest.mark.promise("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
 @pytest.mark.parametrize("rank", [0, 3])
 def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, rank: int) -> None:
     job = cluster(2)
@@ -136,6 +140,7 @@ def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, ra
     assert job.survivors() == []
 
 
+@pytest.mark.promise("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
 @pytest.mark.parametrize("node", [0, 1])
 def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str, node: int) -> None:
     job = cluster(2)

@@ -109,6 +109,7 @@ def stops(job: Cluster, node: int, seconds: float = 20) -> None:
 # With it
 
 
+@pytest.mark.control("jax, accelerate, deepspeed and lightning share status and pass on SIGTERM")
 @EXAMPLES
 def test_they_train_as_one_process_would(
     cluster: Make, launcher_python: str, example: str, launcher: str, allowed: str
@@ -125,6 +126,7 @@ def test_they_train_as_one_process_would(
     assert job.survivors() == []
 
 
+@pytest.mark.promise("jax, accelerate, deepspeed and lightning share status and pass on SIGTERM")
 @EXAMPLES
 def test_a_failing_rank_gives_its_status_on_both_nodes(
     cluster: Make, launcher_python: str, example: str, launcher: str, allowed: str
@@ -174,6 +176,7 @@ def test_deepspeed_of_accelerate_logs_in_nowhere(cluster: Make, launcher_python:
     assert [line for line in said if " of " in line] == [f"{rank} of 4, true, 2" for rank in range(4)], job.both()
 
 
+@pytest.mark.promise("jax, accelerate, deepspeed and lightning share status and pass on SIGTERM")
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
 @pytest.mark.parametrize("node", [0, pytest.param(1, marks=SLOW)])
 def test_sigterm_reaches_every_process(cluster: Make, launcher_python: str, launcher: str, node: int) -> None:

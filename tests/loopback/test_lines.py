@@ -31,6 +31,7 @@ def words(launcher: str, *program: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", sys.executable, *program)
 
 
+@pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown", control="its case `control`")
 @pytest.mark.parametrize("how", ["the end comes late", "a read ends in the next line"])
 @pytest.mark.parametrize("launcher", ["mpirun", "hydra"])
 def test_lines_that_come_in_pieces_do_not_mix(

@@ -25,6 +25,10 @@ UP = "trap 'echo saved $HOSTNAME; exit 0' TERM; echo up $HOSTNAME; while :; do s
 PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
 
 
+@pytest.mark.promise(
+    "`entrypoint local` runs nodes, makes faults and leaves nothing behind",
+    control="and that the same search finds the job's processes while it runs",
+)
 def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
     """Ranks land on every node, which has its own host name; the program's lines are whole, the secret is nowhere."""
     program = 'echo "rank $OMPI_COMM_WORLD_RANK on $HOSTNAME $(ls -l $ENTRYPOINT_RUN_DIR/../secret | cut -c1-10)"'
@@ -65,6 +69,7 @@ def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
     assert "[entrypoint local] all 2 nodes ended with 7" in job.err
 
 
+@pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> None:
     job = local("--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP)
@@ -86,6 +91,7 @@ def test_a_frozen_node_is_lost(local: Callable[..., Local]) -> None:
     assert "worker-1 137 (still frozen, and killed)" in job.err
 
 
+@pytest.mark.control("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 def test_a_short_freeze_is_no_loss(local: Callable[..., Local]) -> None:
     """The control of the test above: the same node, which continues in time."""
     wait = "echo up; sleep 8"
@@ -109,6 +115,7 @@ def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> N
     assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
 
 
+@pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> None:
     """The names are unknown to every program of a node, and then known to all of them."""
@@ -209,6 +216,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 @pytest.mark.parametrize("victim", ["the command", "its group", "its child"])
 def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher: str, victim: str) -> None:

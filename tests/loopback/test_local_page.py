@@ -34,6 +34,9 @@ def missing(shown: list[str], seen: str) -> list[str]:
     return [line for line in shown if re.sub(_OTHER, "#", line) not in lines]
 
 
+@pytest.mark.promise(
+    "the page about `entrypoint local` shows what it does", control="a line that is not there, in the same test"
+)
 @pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_page_shows_what_happens(local: Callable[..., Local], first: int) -> None:

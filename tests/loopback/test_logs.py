@@ -88,6 +88,7 @@ class Memory:
         return max(map(max, self.seen.values()), default=0.0), max(grown, default=0.0)
 
 
+@pytest.mark.promise("a flood of lines is complete, whole, and takes constant memory")
 @sizes("four ranks: {way}")
 @pytest.mark.parametrize("way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS])
 def test_nothing_is_lost_and_no_line_is_broken(
@@ -127,6 +128,8 @@ def test_nothing_is_lost_and_no_line_is_broken(
     assert grown < GROWTH[launcher], memory.seen
 
 
+@pytest.mark.control("lines under every MPI have their prefix and are whole, whatever their bytes")
+@pytest.mark.control("a flood of lines is complete, whole, and takes constant memory")
 @sizes("{way}")
 @pytest.mark.parametrize("way", ["a plain pipe, one writer", "bare mpirun, four ranks"])
 def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(way: str, size: int, record_property: Note) -> None:
@@ -146,6 +149,7 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(way: str, size: int, record
     assert answer["ranks"] >= ranks  # a line that mpirun broke may begin with a number that is no rank's
 
 
+@pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
 def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Callable[..., Cluster]) -> None:
     """worker-1 comes late; then the ranks have the terminal to themselves."""

@@ -83,6 +83,7 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
 
 
+@pytest.mark.promise("a node that cannot write its files tells the others")
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node: int) -> None:
     job = cluster(3, slots=1)
@@ -120,6 +121,7 @@ def few(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 LATE = "import entrypoint.host.checks as checks; checks._FILES = 1; from entrypoint.cli import script; script()"
 
 
+@pytest.mark.promise("a node that cannot write its files tells the others")
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize("inodes", [4, 6, 9, 11])
 @pytest.mark.parametrize("late", [False, True], ids=["checked", "taken after the check"])
@@ -142,6 +144,7 @@ def test_a_node_with_few_inodes_left_tells_all(
     assert not (small / "run").exists()
 
 
+@pytest.mark.control("a node that cannot write its files tells the others")
 def test_a_node_with_enough_inodes_left_runs(cluster: Make, few: Callable[[int], Path]) -> None:
     """The control."""
     job, small = cluster(2, slots=1), few(30)
@@ -188,6 +191,7 @@ def test_a_stop_while_a_job_starts_again_is_everybody_s(cluster: Make, node: int
     assert time.monotonic() - begun < (8 if comes else 20), job.both()
 
 
+@pytest.mark.promise("a stop between two attempts ends every node with 143")
 @pytest.mark.parametrize("stopped", [(0,), (1,), (0, 1)], ids=["leader", "worker", "both"])
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make, launcher: str, stopped: tuple[int, ...]) -> None:
@@ -293,6 +297,7 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
 # -- who leads
 
 
+@pytest.mark.promise("a second leader gets no node of a running job", control="the job that runs, in the same test")
 def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
@@ -351,6 +356,9 @@ def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: M
 # -- what a node costs while training runs
 
 
+@pytest.mark.promise(
+    "a node wakes for heartbeats alone once its ranks run", control="the same test with a heartbeat of a second"
+)
 @pytest.mark.parametrize(("heartbeat", "least", "most"), [("100", 0, 3), ("1", 10, 1000)])
 def test_a_waiting_node_wakes_for_heartbeats_alone(cluster: Make, heartbeat: str, least: int, most: int) -> None:
     """As the kernel counts how often it slept; control: a heartbeat of a second."""

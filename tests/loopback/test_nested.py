@@ -15,6 +15,7 @@ OURS = (sys.executable, "-m", "entrypoint", "run")
 INNER = "cd /tmp\nmpirun --allow-run-as-root --oversubscribe -np 2 -host localhost:2 sh -c 'echo training; sleep 3'\n"
 
 
+@pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize("launcher", ["mpirun", "jax"])
 def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, cluster: Callable[..., Cluster]) -> None:
     job = cluster(2, slots=1)
@@ -39,6 +40,7 @@ def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Callable[..., Cl
     assert (line["rank"], line["stream"]) == (1, "stderr")
 
 
+@pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
 def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Callable[..., Cluster]) -> None:
     job = cluster(2, slots=1)
     script = job.folder / "train.sh"

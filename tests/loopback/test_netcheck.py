@@ -67,6 +67,10 @@ def test_json_is_all_that_stdout_has(cluster: Make) -> None:
     assert job.out(1) == ""
 
 
+@pytest.mark.promise(
+    "JSON logs make a command's messages JSON and leave its answer unchanged",
+    control="the check before a job's program, and a check without JSON, in the same tests",
+)
 @pytest.mark.parametrize("words", [["netcheck"], ["netcheck", "--json"]], ids=["table", "json"])
 def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Make) -> None:
     """What is said beside it is JSON; and where it runs before a job's program, which is the control, all of it is."""
@@ -88,6 +92,7 @@ def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Mak
     assert any(each["text"].startswith("usual: ") for each in lines)
 
 
+@pytest.mark.control("a network limit ends the job on every node; what is not asked for costs nothing")
 def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before")
@@ -97,6 +102,7 @@ def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Ma
     assert len(seen(job)["pairs"]) == 1
 
 
+@pytest.mark.promise("a network limit ends the job on every node; what is not asked for costs nothing")
 def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) -> None:
     job = cluster(2)
     asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6"}
@@ -128,6 +134,7 @@ def test_before_needs_a_roll_call_and_says_so(cluster: Make) -> None:
     assert "no secret and no key files" in job.err(0)
 
 
+@pytest.mark.control("a network limit ends the job on every node; what is not asked for costs nothing")
 def test_not_asked_for_it_measures_nothing(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran")
@@ -211,6 +218,10 @@ with socket.create_server(("127.0.0.2", int(sys.argv[1]))) as listener:
 """
 
 
+@pytest.mark.promise(
+    "a relay changes, repeats or invents nothing of a network check",
+    control="the relay that changes nothing, in the same test",
+)
 @pytest.mark.parametrize(
     ("old", "new", "status"),
     [
@@ -261,6 +272,7 @@ def pid_of_program(job: Cluster, rank: int) -> int:
     return 0
 
 
+@pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
 def test_a_program_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
     job = cluster(3)
     start(job, "netcheck", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
@@ -324,6 +336,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
         ip(f"netns delete {name}", check=False)
 
 
+@pytest.mark.promise("`netcheck` names the node whose packets are late, and its cause")
 @pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_node_whose_packets_are_late_is_named_with_its_cause(

@@ -85,6 +85,9 @@ def test_every_launcher_tells_its_programs(cluster: Make, spaces: Callable[..., 
     assert job.out(0) + job.out(1) == "node 0: nccl =eth1 gloo eth1\nnode 1: nccl =eth1 gloo eth1\n"
 
 
+@pytest.mark.promise(
+    "training uses the network interface that was asked for, else the roll call's", control="their case `auto`"
+)
 @pytest.mark.parametrize(
     ("asked", "there", "busy"),
     [
@@ -103,6 +106,7 @@ def test_mpi_s_traffic_takes_what_was_asked_for(
     assert sorted(job.out(0).splitlines()) == sorted(f"busy ['{name}']" for name in busy.split())
 
 
+@pytest.mark.control("a node without the interface that was asked for is named before ranks start")
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 def test_every_library_of_every_launcher_is_told_what_was_asked_for(
     launcher: str, cluster: Make, spaces: Callable[..., list[str]]
@@ -116,6 +120,7 @@ def test_every_library_of_every_launcher_is_told_what_was_asked_for(
     assert "network interface: eth1 10.77.0.0/24, net7 10.77.0.0/24" in job.err(0)
 
 
+@pytest.mark.promise("a node without the interface that was asked for is named before ranks start")
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 def test_a_node_without_the_interface_is_named_with_what_it_has(
     launcher: str, cluster: Make, spaces: Callable[..., list[str]]
@@ -130,6 +135,7 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
         assert "node-0 has no" not in job.err(rank)
 
 
+@pytest.mark.promise("an interface that a start hook brings up counts", control="its case of a hook that does not")
 @pytest.mark.parametrize("hook", ["ip link set ib0 up", "true"])
 def test_an_interface_that_a_start_hook_brings_up_counts(
     hook: str, cluster: Make, spaces: Callable[..., list[str]]
@@ -155,6 +161,7 @@ def major() -> int:
     return int(said.split("(Open MPI) ")[1].split(".")[0])
 
 
+@pytest.mark.promise("a job boots over IPv6 alone, or says why it cannot", control="its case of two names")
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 @pytest.mark.parametrize(
     ("asked", "there"), [("auto", "eth1"), ("auto", "net7"), ("fd77::/64", "eth1"), ("fd77::/64", "net7")]

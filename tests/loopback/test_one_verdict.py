@@ -51,6 +51,7 @@ def test_the_first_failing_node_is_the_job_s_result(cluster: Make, node: int, pr
     assert job.survivors() == []
 
 
+@pytest.mark.promise("without mpirun too, a 1 gives way to the failure that caused it")
 @pytest.mark.parametrize("last", ["exit 7", "sleep 300", "exit 0"])
 def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
     job = cluster(2)

@@ -82,6 +82,7 @@ def test_ray_train(job: Job) -> None:
     agrees(job.cluster.out(0), "1e-10")
 
 
+@pytest.mark.promise("with ray every node ends with the program's status and stops after it")
 def test_the_program_s_status_is_everybody_s(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--fail", "7")
     assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
@@ -114,6 +115,7 @@ def test_a_lost_node_ends_the_job(job: Job) -> None:
     until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
 
 
+@pytest.mark.promise("nobody without the job's token uses its Ray", control="the right token, in the same test")
 def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
     until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")

@@ -28,6 +28,7 @@ def leader(job: Cluster, stdout: int, stderr: int, *program: str, **env: str) ->
     return started
 
 
+@pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 @pytest.mark.parametrize("status", [0, 7])
 def test_the_reader_of_stdout_leaves(status: int, cluster: Callable[..., Cluster]) -> None:
     """As `| head -1`: the program's own end, and who left is named."""
@@ -47,6 +48,7 @@ def test_the_reader_of_stdout_leaves(status: int, cluster: Callable[..., Cluster
     assert said.count("EP627 nobody reads stdout any more") == 1, said
 
 
+@pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_stderr_that_is_full_holds_up_nobody(cluster: Callable[..., Cluster]) -> None:
     """mpirun would wait for a reader with a warning of its own, and no rank would start."""
     job = cluster(nodes=2, slots=1)
@@ -70,6 +72,7 @@ def test_a_stderr_that_is_full_holds_up_nobody(cluster: Callable[..., Cluster]) 
     os.close(writing)
 
 
+@pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 @pytest.mark.parametrize("how", [{"ENTRYPOINT_LOGS_PREFIX": "{rank} "}, {}], ids=["prefix", "plain"])
 def test_a_rank_that_fails_after_much_output(how: dict[str, str], cluster: Callable[..., Cluster]) -> None:
     """All of it comes, though the reader takes longer for it than any deadline of the end is."""
@@ -98,6 +101,7 @@ os._exit(7 * rank) if rank else __import__("time").sleep(60)
     assert list(map(int, numbers)) == list(range(lines)), (job.folder / "err").read_text()
 
 
+@pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Callable[..., Cluster]) -> None:
     job = cluster(nodes=2, slots=1)
     code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"

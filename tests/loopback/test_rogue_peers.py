@@ -76,6 +76,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
     job.start(0, argv=argv, env=env)
 
 
+@pytest.mark.promise("a peer that sends what no node sends has failed, and no other node suffers")
 @pytest.mark.parametrize(
     ("does", "status", "words"),
     [
@@ -130,6 +131,7 @@ END_OF = "say('rank_end', rank=rank, status=0, tail=[], why='')"
 SAYS = "EP602 node-1 is lost: it says what no node of this job does: "
 
 
+@pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize(
     ("does", "status", "words"),
     [

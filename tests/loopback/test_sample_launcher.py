@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import Cluster
 from tests.contributing import Copy, steps
 
 
+@pytest.mark.promise("a new launcher is one file, one template and one folder of cases")
 def test_a_launcher_is_one_file_one_template_and_one_case_folder(
     tmp_path: Path, cluster: Callable[..., Cluster]
 ) -> None:

@@ -78,6 +78,7 @@ def who(notes: Path, event: str) -> list[str]:
     return sorted(line.split()[0] for line in notes.read_text().splitlines() if f" {event} " in line)
 
 
+@pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_spawned_process_that_fails_is_the_job_s_failure(nodes: int, local: Make, notes: Path) -> None:
     """It was 143 after the whole grace (issue 25, row 18); bare mpirun ends with 7 after 2 s."""
@@ -87,6 +88,7 @@ def test_a_spawned_process_that_fails_is_the_job_s_failure(nodes: int, local: Ma
     assert took < 2 + 1 + 1.5, "bare mpirun's time, one second, and what `local` needs to end"
 
 
+@pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
 def test_ranks_have_their_grace_when_a_spawned_process_fails(local: Make, notes: Path) -> None:
     """mpirun by itself kills them two seconds later."""
     job = start(local, notes, 2, "7", 4)
@@ -94,6 +96,7 @@ def test_ranks_have_their_grace_when_a_spawned_process_fails(local: Make, notes:
     assert who(notes, "told") == who(notes, "saved") == [f"rank-{rank}" for rank in range(4)]
 
 
+@pytest.mark.control("ranks have their grace when mpirun itself ends them, and its status counts")
 def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> None:
     """The control of both, and the time that is compared with."""
     words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]

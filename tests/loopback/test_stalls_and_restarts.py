@@ -37,6 +37,7 @@ def test_the_first_failing_rank_is_named_once_with_its_last_lines(cluster: Make)
     assert job.err(1).endswith("EP600 rank 3 on node-1 exited with 7; exit 7\n"), job.both()
 
 
+@pytest.mark.promise("a job that prints nothing shows every rank's stack")
 def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> None:
     job = cluster(2, slots=1)
     job.start_all(sys.executable, "-c", STUCK, env=SILENT)
@@ -57,6 +58,7 @@ def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> Non
     assert "waits_for_nobody" in job.err(1), job.both()
 
 
+@pytest.mark.control("a job that prints nothing shows every rank's stack")
 def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
     """The control: one rank of one node prints, the others are silent. No file's time counts: a file server's clock may
     be another, and this one's may jump."""
@@ -119,6 +121,7 @@ def test_a_node_that_does_not_come_back_ends_the_attempt_at_the_deadline(cluster
     assert "1 of 1 peers did not answer within 10s" in job.err(0)
 
 
+@pytest.mark.control("restarts are counted once for all nodes, and only retriable ends restart")
 def test_a_program_s_own_failure_is_not_tried_again(cluster: Make) -> None:
     job = cluster(2, slots=1)
     job.start_all("sh", "-c", "echo up; exit 7", env={"ENTRYPOINT_RESTARTS": "3"})
@@ -126,6 +129,7 @@ def test_a_program_s_own_failure_is_not_tried_again(cluster: Make) -> None:
     assert "attempt" not in job.err(0)
 
 
+@pytest.mark.promise("restarts are counted once for all nodes, and only retriable ends restart")
 @pytest.mark.parametrize(("first", "then"), [(2, 0), (0, 2)])
 def test_one_count_of_restarts_for_all(cluster: Make, first: int, then: int) -> None:
     """Whoever was replaced is told how far they are: the second loss ends all, the replacement too. The leader's

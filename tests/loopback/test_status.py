@@ -30,6 +30,7 @@ def phases(job: Cluster, rank: int) -> list[tuple[str, str]]:
     return [(each["node"], each["phase"]) for each in ask(job, rank)[1].get("nodes", [])]
 
 
+@pytest.mark.promise("`entrypoint status` shows each node's phase from the first wait to the end")
 def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
     job = cluster(2)
     env = {"GO": str(job.folder / "go")}

@@ -34,6 +34,10 @@ def report(job: Cluster, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise(
+    "a node's phases have no gap and add up; the late node is the last",
+    control="the two that were in time, in the same test",
+)
 @pytest.mark.see("timeline", "a worker that is 15 s late: who was last, and the sum of the phases")
 @pytest.mark.slow  # it compares seconds, so it wants a machine that does little else
 def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
@@ -104,6 +108,7 @@ def busy() -> Iterator[None]:
         loop.wait()
 
 
+@pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
 def test_every_part_arrives_on_a_busy_machine(cluster: Callable[..., Cluster], busy: None) -> None:
     # 28 parts: where workers left at once, one of six was missing, busy or not.
     for _ in range(4):
@@ -113,6 +118,10 @@ def test_every_part_arrives_on_a_busy_machine(cluster: Callable[..., Cluster], b
         assert [bar.note for bar in reported(job).bars] == [""] * 8
 
 
+@pytest.mark.promise(
+    "a node that dies leaves its part out, and the report says so",
+    control="the nodes that are there, in the same tests",
+)
 def test_a_node_that_is_killed_leaves_its_part_out(cluster: Callable[..., Cluster]) -> None:
     job = cluster(2, slots=1)
     job.start_all("sh", "-c", "echo up; sleep 60", env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})

@@ -231,6 +231,7 @@ def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails
     assert "Error waiting on exit barrier" not in job.both()
 
 
+@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`")
 @SLOW
 @pytest.mark.parametrize(("backend", "ranks"), [("auto", "01"), ("c10d", "10")])
 def test_nodes_keep_the_order_of_the_hosts(cluster: Make, backend: str, ranks: str, torch_python: str) -> None:
@@ -267,6 +268,7 @@ def launcher_of(job: Cluster, rank: int) -> int:
     return pid
 
 
+@pytest.mark.promise("torch's launchers without a roll call fail together and never end with 0 early")
 @pytest.mark.parametrize("more", [{}, pytest.param(STATIC, marks=SLOW)], ids=["c10d", "static"])
 @pytest.mark.parametrize("fails", ["0", "1"])
 def test_a_failure_is_every_node_s_without_a_roll_call(
@@ -297,6 +299,7 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
         assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", job.both()
 
 
+@pytest.mark.promise("torch's launchers without a roll call fail together and never end with 0 early")
 @pytest.mark.parametrize(
     ("killed", "program", "status", "says"),
     [
@@ -346,6 +349,7 @@ def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) 
     assert job.ends(60) == {0: 143, 1: 143}, job.both()
 
 
+@pytest.mark.control("torch's launchers without a roll call fail together and never end with 0 early")
 @pytest.mark.parametrize(("together", "status"), [("yes", 9), ("", 0)], ids=["together", "torch alone"])
 def test_torch_s_own_wait_for_the_others_ends_as_if_they_were_well(
     cluster: Make, together: str, status: int, torch_python: str

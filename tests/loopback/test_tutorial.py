@@ -14,6 +14,7 @@ PAGE = TREE / "docs/tutorial/first-job.md"
 INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
 
 
+@pytest.mark.promise("the tutorial is true, word for word", control="node-1's absence, in the same test")
 @pytest.mark.see("words", "the tutorial is true, line for line")
 def test_it_says_what_happens(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()

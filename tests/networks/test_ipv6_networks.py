@@ -20,6 +20,7 @@ def hosts(pods: Pods, given: str) -> str:
     return ",".join(f"{host}={pods.address(host, MAIN)}" if given == "addresses" else host for host in pods.nodes)
 
 
+@pytest.mark.promise("a job boots over IPv6 alone, or says why it cannot")
 @BOTH
 @pytest.mark.parametrize("given", ["names", "addresses"])
 def test_ipv6_alone(lay_out: LayOut, launcher: str, given: str) -> None:

@@ -64,6 +64,8 @@ def table(given: str, check: list[Row], netcheck: list[Row]) -> str:
     return "\n".join([given, *("  {:11}  {:8}  {:13}  {}".format(*row).rstrip() for row in rows)])
 
 
+@pytest.mark.promise("`netcheck` names the node whose packets are late, and its cause")
+@pytest.mark.promise("`check --all` names exactly the nodes with something wrong, and starts nothing")
 @pytest.mark.see("odd nodes", "4 containers, each with another fault or none: who is named")
 def test_exactly_the_odd_nodes_are_named_with_their_causes(
     lay_out: Callable[..., Pods], record_property: Callable[[str, object], None]

@@ -18,6 +18,7 @@ BOTH = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 SECOND = "second's CIDR"
 
 
+@pytest.mark.promise("training uses the network interface that was asked for, else the roll call's")
 @pytest.mark.parametrize(
     ("launcher", "asked"),
     [
@@ -75,6 +76,9 @@ def test_the_same_networks_by_other_names(lay_out: LayOut, launcher: str, asked:
         assert ranks[host] == saw(launcher, name, name, btl=pods.cidr(taken))
 
 
+@pytest.mark.promise(
+    "an ambiguous interface name is refused before Open MPI waits forever", control="its cases that are not refused"
+)
 @BOTH
 def test_one_name_for_two_networks(lay_out: LayOut, launcher: str) -> None:
     """two networks on all nodes, in another order, by a name that is now the one, now the other: refused"""
@@ -101,6 +105,7 @@ def test_an_interface_with_another_name(lay_out: LayOut, launcher: str, asked: s
     }  # fmt: skip
 
 
+@pytest.mark.promise("a node without the interface that was asked for is named before ranks start")
 @BOTH
 def test_a_name_that_a_node_lacks(lay_out: LayOut, launcher: str) -> None:
     """a name that one node lacks: refused, with what that node has"""

@@ -27,6 +27,10 @@ def audit(folder: Path, text: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.promise(
+    "the audit of our packages is good only if its service knew all of them",
+    control="the packages with a vulnerability",
+)
 @pytest.mark.parametrize(
     ("packages", "status", "words"),
     [
@@ -43,6 +47,7 @@ def test_status(packages: list[dict[str, Any]], status: int, words: str, tmp_pat
     assert (got, said.startswith(words)) == (status, True), said
 
 
+@pytest.mark.control("the audit of our packages is good only if its service knew all of them")
 def test_no_answer_at_all_is_unknown(tmp_path: Path) -> None:
     assert audit(tmp_path, "a traceback")[0] == 75
 

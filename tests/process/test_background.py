@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from entrypoint import run
 
 
@@ -36,6 +38,7 @@ async def _fails() -> None:
     raise RuntimeError("no room")
 
 
+@pytest.mark.promise("work that is cancelled before it starts leaves no warning on stderr")
 def test_work_that_is_cancelled_before_it_starts_leaves_no_warning() -> None:
     """A job that ends as it begins something new prints no "coroutine was never awaited"."""
     loop = Loop()
@@ -47,6 +50,7 @@ def test_work_that_is_cancelled_before_it_starts_leaves_no_warning() -> None:
     assert loop.errors == []
 
 
+@pytest.mark.control("work that is cancelled before it starts leaves no warning on stderr")
 def test_an_error_in_it_ends_the_job() -> None:
     loop = Loop()
     asyncio.run(_end(loop, _fails(), cancel=False))

@@ -37,6 +37,7 @@ def run(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.promise("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")
 @pytest.mark.parametrize(
     ("words", "argument", "place"),
     [
@@ -64,6 +65,7 @@ def test_by_a_shell(home: Path) -> None:
     assert (done.returncode, done.stdout.split()) == (0, ["here", f"{home.parent}/jobs/code"]), done.stderr
 
 
+@pytest.mark.control("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")
 def test_elsewhere_a_word_stays_as_it_is(home: Path) -> None:
     """Control: where the platform has set no such variable."""
     done = run(home, "--", "echo", "$MA_JOB_DIR/code", "${MA_JOB_DIR}/x", MA_JOB_DIR="")

@@ -103,6 +103,7 @@ def bad(whole: dict[str, Any], *ids: str) -> list[tuple[str, str, str]]:
     return [(it["level"], it["id"], it["seen"]) for it in whole["findings"] if it["level"] != "ok" and it["id"] in ids]
 
 
+@pytest.mark.control("no tool, library or file system that hangs holds up a check")
 def test_a_node_that_is_well(node: Node) -> None:
     done = node.do("check", "--", "python3", "-c", "pass")
     assert done.returncode == 0, done.stderr
@@ -168,6 +169,7 @@ def test_a_library_that_hangs_or_cannot_be_imported(node: Node) -> None:
     )
 
 
+@pytest.mark.promise("no tool, library or file system that hangs holds up a check")
 @pytest.mark.parametrize("text", ["exec sleep 1000", "trap '' TERM; sleep 1000 & wait"], ids=["hangs", "has a child"])
 def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> None:
     node.program("nvidia-smi", f"echo $$ > {node.folder}/pid; {text}")
@@ -220,6 +222,7 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.promise("no tool, library or file system that hangs holds up a check")
 def test_a_file_system_that_is_gone_holds_up_nothing(node: Node) -> None:
     code = f"import os, threading\nos.statvfs = lambda path: threading.Event().wait()\n{BEGIN}"
     begun = time.monotonic()
@@ -255,12 +258,14 @@ def late(node: Node, code: str) -> str:
     return done.stderr
 
 
+@pytest.mark.promise("a boot that failed shows what this node lacks")
 def test_a_boot_that_failed_shows_what_this_node_lacks(node: Node) -> None:
     said = late(node, SMALL).splitlines()
     assert sum(line.startswith(LINE) for line in said) == 1
     assert said[-1].endswith("exit 69"), "the reason is the last line"
 
 
+@pytest.mark.control("a boot that failed shows what this node lacks")
 @pytest.mark.parametrize("program", ["true", "false"])
 def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(node: Node, program: str) -> None:
     assert "seen here" not in late(node, BEGIN)
@@ -268,6 +273,7 @@ def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(node: No
     assert "seen here" not in done.stderr
 
 
+@pytest.mark.promise("JSON logs make a command's messages JSON and leave its answer unchanged")
 def test_where_logs_are_json_its_messages_are_and_its_table_stays(tmp_path: Path) -> None:
     node = Node(tmp_path)
     done = node.do("check", "--log-format", "json", "--", "true")

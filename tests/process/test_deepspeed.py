@@ -92,6 +92,10 @@ def test_after_a_failure_it_leaves_at_once_and_its_other_processes_to_the_entryp
         os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.promise(
+    "DeepSpeed's launcher keeps a signal's status and leaves ranks the whole grace",
+    control="the launcher's own `terminate_process_tree` in that file, which fails",
+)
 def test_told_to_stop_it_waits_for_all_as_long_as_they_take(tmp_path: Path) -> None:
     saves = "trap 'sleep $((RANK + 1)); echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     process = start(tmp_path, f"exec 1>>said; {saves}")

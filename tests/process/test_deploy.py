@@ -51,6 +51,7 @@ def containers(text: str, target: str) -> list[dict[str, str]]:
     return [slurm.told(text)[1]]
 
 
+@pytest.mark.promise("what a deploy target cannot express is refused by name")
 @pytest.mark.deployed("{target}", "every flag of the job", "what containers get, or an error (64) that names it")
 @pytest.mark.parametrize("target", registry.names("deploy"))
 @pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)])
@@ -104,6 +105,9 @@ OWN = {
 }
 
 
+@pytest.mark.promise(
+    "what a deploy target cannot express is refused by name", control="the targets that take it, in the same tests"
+)
 @pytest.mark.deployed("{target}", "every flag of deploy", "taken, or an error (64) that names it and the target")
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
 @pytest.mark.parametrize("name", OPTIONS)
@@ -136,6 +140,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
+@pytest.mark.promise("what a kind cannot express is said", control="the kinds that express all, in the same test")
 @pytest.mark.deployed("kubernetes", "--kind {kind}: what it lacks", "is said on stderr")
 @pytest.mark.parametrize(
     ("kind", "words"),

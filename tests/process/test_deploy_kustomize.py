@@ -107,6 +107,9 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(kind, files, id=f"{kind}-{title}")
 
 
+@pytest.mark.promise(
+    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API server takes it"
+)
 @pytest.mark.deployed("kubernetes", "--kind {kind}: recipes of docs/how-to/kustomize.md", SCHEMAS)
 @needs_kubectl
 @pytest.mark.slow
@@ -126,6 +129,9 @@ def test_a_recipe_adds_what_it_says_alone(kind: str, files: dict[str, str], tmp_
     assert after == before
 
 
+@pytest.mark.control(
+    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API server takes it"
+)
 @needs_kubectl
 @pytest.mark.slow
 def test_a_path_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def deploy(target: str, spec: str, *words: str) -> int:
 
 
 # target, spec, words -> exit status, and what the error must name: who lacks something, and the flag or the field.
+@pytest.mark.promise("what a deploy target cannot express is refused by name")
 @pytest.mark.deployed("{target}", "a resource or field that it lacks", "an error that names it, and who lacks it")
 @pytest.mark.parametrize(
     ("target", "spec", "words", "status", "named"),
@@ -101,6 +102,9 @@ FORMS = [
 ]
 
 
+@pytest.mark.promise(
+    "no deployed file has a secret of the job or of the program", control="what is no secret, in the same test"
+)
 @pytest.mark.deployed("{target}", "no secret in any file", "planted ones are left out, and named")
 @pytest.mark.parametrize(("target", "form"), FORMS)
 def test_no_file_has_a_secret(

@@ -101,6 +101,7 @@ def test_shellcheck_has_nothing_to_say() -> None:
     assert checked.stdout == ""
 
 
+@pytest.mark.control("a batch script ends with the failing status, requeues retriable ends, passes signals")
 @pytest.mark.parametrize("status", [0, 1, 7, 63, 64, 70, 77, 78, 126, 127, 137, 143])
 def test_the_status_of_a_failing_node_is_the_job_s(status: int, cluster: Cluster, tmp_path: Path) -> None:
     made = cluster()
@@ -108,6 +109,7 @@ def test_the_status_of_a_failing_node_is_the_job_s(status: int, cluster: Cluster
     assert made.said("scontrol") == []
 
 
+@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
 @pytest.mark.parametrize("status", [69, 71, 75])
 @pytest.mark.parametrize("before", ["", "2"], ids=["the first time", "the third time"])
 def test_what_a_retry_may_help_is_requeued(status: int, before: str, cluster: Cluster, tmp_path: Path) -> None:
@@ -155,6 +157,7 @@ def test_a_job_that_was_told_to_stop_is_not_requeued(cluster: Cluster, tmp_path:
     assert "not requeued | the job was told to stop" in said
 
 
+@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
 def test_sigterm_goes_on_to_every_node_which_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster()
     batch = made.batch(script(tmp_path))
@@ -177,6 +180,7 @@ def test_other_signals_go_on_and_the_job_goes_on(name: str, cluster: Cluster, tm
     assert ended(batch) == (143, "")
 
 
+@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
 def test_a_cancelled_job_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
     """`scancel JOB` signals tasks and the batch shell: the shell waits for the tasks, and nobody is signalled twice."""
     made = cluster()
@@ -197,6 +201,7 @@ def test_a_signal_to_the_whole_job_spares_srun(cluster: Cluster, tmp_path: Path)
     assert (status, "forcing job termination" in said) == (143, False)
 
 
+@pytest.mark.control("a batch script ends with the failing status, requeues retriable ends, passes signals")
 def test_without_setsid_it_does_not(cluster: Cluster, tmp_path: Path) -> None:
     """The control."""
     made, path = cluster(), script(tmp_path)
@@ -230,6 +235,9 @@ open(os.environ["FAKE_SLURM"] + "/told-" + os.environ["SLURM_NODEID"], "w").writ
 """
 
 
+@pytest.mark.promise(
+    "no task of a Slurm job has another node's HOSTNAME", control="without Slurm's own name, in the second test"
+)
 def test_what_the_nodes_are_told(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster(TELL)
     text = "name: demo\nhosts: [a:2, b:2]\n"

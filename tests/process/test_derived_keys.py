@@ -300,6 +300,7 @@ def test_key_files_are_what_the_library_writes() -> None:
         assert keys._public(key.public_key().public_bytes_raw()) == public
 
 
+@pytest.mark.promise("a worker's keys are those that the leader derives")
 @given(secret=st.binary(max_size=200), info=st.binary(max_size=80))
 @example(secret=b"s" * 32, info=b"host node-1\0job")
 def test_leader_and_worker_derive_the_same(secret: bytes, info: bytes) -> None:
@@ -308,6 +309,7 @@ def test_leader_and_worker_derive_the_same(secret: bytes, info: bytes) -> None:
     assert keys._pairs_of_openssl(secret, [info]) == keys._pairs(secret, [info])
 
 
+@pytest.mark.control("a worker's keys are those that the leader derives")
 def test_a_worker_without_openssl_s_library_derives_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openssl, "_NAMES", ("libnothing.so.1", "libm.so.6"))  # not there; without these functions
     openssl.library.cache_clear()

@@ -118,6 +118,7 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
 BLOCKS = [block for page in PAGES for block in blocks(page) if not block[0].startswith(TUTORIAL)]
 
 
+@pytest.mark.promise("every command of README and docs runs")
 @pytest.mark.see("words", "every block of shell in README and docs runs")
 @pytest.mark.parametrize(("place", "text"), BLOCKS, ids=[place for place, _ in BLOCKS])
 def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
@@ -126,6 +127,7 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     assert {name for name in called if name not in HELD and not name.startswith("scripts/")} == set()
 
 
+@pytest.mark.control("every command of README and docs runs")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -183,6 +185,7 @@ def unknown(words: Sequence[str]) -> list[str]:
     return [flag for flag in flags if flag not in known]
 
 
+@pytest.mark.promise("every command of README and docs runs")
 @pytest.mark.see("words", "every command in a sentence of theirs is one")
 def test_a_command_in_a_sentence_is_one(record_property: Callable[[str, object], None]) -> None:
     found = list(spoken())

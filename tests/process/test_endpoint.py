@@ -104,6 +104,7 @@ class Leader:
 SHELLS = ("dash", "bash --posix", "busybox sh")
 
 
+@pytest.mark.control("a session and its endpoint notice each other's end; a stuck reader blocks none")
 @pytest.mark.parametrize("shell", ["sh", *SHELLS])
 @in_loop
 async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(folder: Path, shell: str) -> None:
@@ -171,6 +172,7 @@ async def test_a_leader_that_comes_back_has_the_node_and_its_old_session_ends(fo
             assert worker.lost.empty()
 
 
+@pytest.mark.promise("a session and its endpoint notice each other's end; a stuck reader blocks none")
 @in_loop
 async def test_who_reads_nothing_holds_up_nobody_and_is_ended(folder: Path) -> None:
     async with node(folder) as worker:
@@ -239,6 +241,7 @@ asyncio.run(listen())
 """
 
 
+@pytest.mark.promise("a session and its endpoint notice each other's end; a stuck reader blocks none")
 @pytest.mark.parametrize("shell", ["sh", *SHELLS])
 def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(folder: Path, shell: str) -> None:
     if shutil.which(shell.split()[0]) is None:

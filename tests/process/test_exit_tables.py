@@ -29,6 +29,7 @@ def keeps(launcher: str, kind: str, size: str) -> None:
     assert exit_table.run(kind, wanted, words, clean_environment(), 4) == wanted
 
 
+@pytest.mark.promise("every exit code and signal of a program is kept")
 @pytest.mark.timeout(1200)
 @KINDS
 @LAUNCHERS
@@ -45,6 +46,7 @@ def test_every_end_of_the_table_is_kept(launcher: str, kind: str) -> None:
     keeps(launcher, kind, "all")
 
 
+@pytest.mark.control("every exit code and signal of a program is kept")
 @pytest.mark.parametrize(("kind", "value"), [("codes", 7), ("signals", 9)])
 def test_the_table_sees_what_is_not_kept(kind: str, value: int) -> None:
     """The control: a way to start that flattens statuses, as launchers do."""

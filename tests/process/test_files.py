@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from entrypoint.host.files import RunDir, read
 from tests.unit.test_files import held, refusal
 
@@ -22,6 +24,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.promise("the run directory is ours, private from its first byte, and of one job")
 def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with subprocess.Popen(

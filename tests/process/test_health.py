@@ -94,6 +94,7 @@ def test_a_boot_tells_how_far_it_is(check: Check, name: str, seen: tuple[bool, s
     assert check(tmp_path) == seen
 
 
+@pytest.mark.control("the health check of an image agrees with Python's, without a Python")
 def test_one_that_only_looks_like_a_boot_deceives_nobody(check: Check, tmp_path: Path) -> None:
     process(tmp_path, 6, *RUN, name="decoy) S 1", age=11)
     assert check(tmp_path) == ALONE
@@ -144,6 +145,7 @@ def test_no_process_at_all(check: Check, tmp_path: Path) -> None:
 PROBES = [(sys.executable, "-m", "entrypoint", "health"), (str(COMMAND), "health")]
 
 
+@pytest.mark.promise("the health check of an image agrees with Python's, without a Python")
 @pytest.mark.parametrize("probe", PROBES, ids=["python", "bash"])
 def test_a_real_process(probe: tuple[str, ...]) -> None:
     """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else boots."""
@@ -177,6 +179,7 @@ def test_nobody_needs_to_read_it(probe: tuple[str, ...]) -> None:
         os.close(out)
 
 
+@pytest.mark.promise("the health check of an image agrees with Python's, without a Python")
 def test_the_check_of_an_image_starts_no_python(tmp_path: Path) -> None:
     """Whatever the environment brings; any other word goes to the toolkit."""
     lines = COMMAND.read_text().split("\n")

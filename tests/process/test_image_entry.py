@@ -51,6 +51,7 @@ def environment(words: list[str]) -> dict[bytes, bytes]:
     return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
 
 
+@pytest.mark.promise("what an image runs has the container's environment, byte for byte")
 @pytest.mark.parametrize("script", ["show", "run_mpi.sh"])
 def test_every_byte_of_the_environment_reaches_the_program(script: str, tmp_path: Path) -> None:
     program = tmp_path / script
@@ -58,6 +59,7 @@ def test_every_byte_of_the_environment_reaches_the_program(script: str, tmp_path
     assert environment([*COMMAND, str(program), "-0"]) == ODD
 
 
+@pytest.mark.control("what an image runs has the container's environment, byte for byte")
 @pytest.mark.skipif(shutil.which("dash") is None, reason="there is no dash here")
 def test_a_posix_shell_would_drop_some_of_it() -> None:
     """The control."""

@@ -95,12 +95,14 @@ def heavy(modules: set[str], unwanted: tuple[str, ...]) -> list[str]:
     return sorted(name for name in modules if any(name == each or name.startswith(f"{each}.") for each in unwanted))
 
 
+@pytest.mark.promise("a command imports nothing that it does not use")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_imports_nothing_that_it_does_not_use(command: str, tmp_path: Path) -> None:
     words, unwanted = COMMANDS[command]
     assert heavy(imported(words, tmp_path / "run"), unwanted) == []
 
 
+@pytest.mark.control("a command imports nothing that it does not use")
 def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
     """The control: were the modules of a node not seen, the table above would hold nothing."""
     worker, leader = (imported(COMMANDS[each][0], tmp_path / each) for each in ("worker", "leader"))

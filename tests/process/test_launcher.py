@@ -45,11 +45,13 @@ def test_words_and_status_pass_the_launcher(launcher: str) -> None:
     assert (done.returncode, done.stdout) == (7, b"two  words \n")
 
 
+@pytest.mark.promise("settings of the image's loader reach programs and not the toolkit's Python")
 @pytest.mark.parametrize("words", [START, SUPERVISE], ids=["program", "rank"])
 def test_programs_get_them_back(words: list[str]) -> None:
     assert environment(words, KEPT) == GIVEN
 
 
+@pytest.mark.control("settings of the image's loader reach programs and not the toolkit's Python")
 @pytest.mark.parametrize("words", [START, SUPERVISE], ids=["program", "rank"])
 def test_without_a_launcher_nothing_changes(words: list[str]) -> None:
     assert environment(words, GIVEN) == GIVEN

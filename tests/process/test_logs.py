@@ -39,12 +39,14 @@ def run(tmp_path: Path, *words: str, few: bool = False) -> subprocess.CompletedP
     return subprocess.run(argv, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit)
 
 
+@pytest.mark.promise("logs that were not asked for cost nothing")
 def test_without_them_the_program_takes_our_place(tmp_path: Path) -> None:
     done = run(tmp_path, "--", "sh", "-c", PROGRAM)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"one\n1%\r2%\rlast", b"error\n")
     assert list(tmp_path.iterdir()) == [], "and no file is written"
 
 
+@pytest.mark.control("logs that were not asked for cost nothing")
 def test_a_prefix(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-prefix", "[{job} {node} {rank} {stream}] ", "--", "sh", "-c", PROGRAM)
     begin = b"[job worker-0 0 stdout] "
@@ -79,6 +81,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}
 
 
+@pytest.mark.control("rotating files keep their size and name, and a full disk costs the file alone")
 def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-files", "ranks", "--", "sh", "-c", PROGRAM)
     assert (done.stdout, done.stderr.splitlines()[0]) == (b"one\n1%\r2%\rlast", b"error"), (
@@ -87,6 +90,7 @@ def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
     assert sorted((tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()) == sorted(b"one\n1%\r2%\rlasterror\n")
 
 
+@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
 def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = "seq 10000; head -c 9000 /dev/zero | tr '\\0' x; echo; echo end"
@@ -115,6 +119,7 @@ def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
     assert (looked > 0, process.returncode) == (True, 0)
 
 
+@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
 @pytest.mark.parametrize("size", ["0", "20000"], ids=["any size", "a size of ours"])
 @pytest.mark.parametrize("how", ["moved", "removed", "copied and cut"])
 def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Path) -> None:
@@ -141,6 +146,7 @@ def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Pa
     assert log.read_bytes() == b"".join(b"%d\n" % number for number in range(2000)) + b"last\n"
 
 
+@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
 def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     program = "seq 100000; echo end >&2; sleep 0.2; seq 100000"
     done = run(tmp_path, "--log-files", "ranks", "--log-max-size", "1000000", "--", "sh", "-c", program, few=True)
@@ -169,6 +175,7 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     assert sum(lost) > 0, said
 
 
+@pytest.mark.promise("logs that were not asked for cost nothing")
 def test_what_was_not_asked_for_is_not_imported() -> None:
     lines = ("--lines", "json", "--log", "/dev/null")
     for options, count in (((), 0), (lines, 3)):
@@ -206,6 +213,7 @@ def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.text() == "\033[33m[entrypoint]\033[m warning: a lion\r\n"
 
 
+@pytest.mark.control("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize(("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"])
 def test_not_where_it_is_refused(term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, term, **env)
@@ -213,6 +221,9 @@ def test_not_where_it_is_refused(term: str, env: dict[str, str], monkeypatch: py
     assert terminal.text() == "[entrypoint] all is well\r\n"
 
 
+@pytest.mark.promise(
+    "colour and the live line are for a terminal and never mix with output", control="its case `control`"
+)
 def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, NO_COLOR="1")
     say = Logger(terminal.fd)

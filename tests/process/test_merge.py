@@ -51,6 +51,10 @@ def write_all(fd: int, data: bytes, step: int = 4099) -> None:
             piece = piece[os.write(fd, piece) :]
 
 
+@pytest.mark.promise(
+    "what several nodes print is passed on in whole lines, byte for byte",
+    control="nodes that write to one file by themselves, in the same test",
+)
 def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
     """Long and short ones, not UTF-8, in pieces; one has no end."""
     each = [
@@ -73,6 +77,7 @@ def broken(out: bytes, each: list[bytes]) -> list[int]:
     return [node for node, data in enumerate(each) if mine[node] != data.removesuffix(b"\n")]
 
 
+@pytest.mark.promise("what several nodes print is passed on in whole lines, byte for byte")
 def test_a_line_of_many_megabytes_stays_whole(tmp_path: Path) -> None:
     long, short = b"L" * (5 << 20) + b"\n", b"s\n" * 50_000
     with (tmp_path / "out").open("wb") as out:
@@ -98,6 +103,7 @@ def test_a_progress_bar_is_seen_before_its_line_ends() -> None:
     os.close(write)
 
 
+@pytest.mark.promise("what several nodes print is passed on in whole lines, byte for byte")
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
     """One node prints more than a MiB without an end, and waits for another, whose line comes there or on stderr."""

@@ -211,6 +211,7 @@ def test_my_home(bench: Bench) -> None:
     assert left == [".entrypoint-result.json", ".entrypoint-timeline.json"], "only how the job ended is left"
 
 
+@pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
     script = rendered(bench)
     (bench.folder / "bin" / "entrypoint").unlink()

@@ -40,6 +40,7 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
 
+@pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize(
     ("program", "name"),
     [
@@ -61,6 +62,7 @@ def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path
     assert seconds < float(LONG) / 2
 
 
+@pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize(
     ("number", "program"),
     [

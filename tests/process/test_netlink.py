@@ -49,6 +49,7 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
         each.close()
 
 
+@pytest.mark.control("nobody without the job's token takes part in its network check")
 def test_two_nodes_of_a_job_measure(server: netpair.PairServer) -> None:
     figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
     assert 0 < figures.latency_ms <= figures.worst_ms < 1000
@@ -57,12 +58,14 @@ def test_two_nodes_of_a_job_measure(server: netpair.PairServer) -> None:
     assert server.strangers == []
 
 
+@pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_a_node_of_another_job_is_turned_away_and_named(server: netpair.PairServer) -> None:
     with pytest.raises(Unauthenticated, match="it turned this node away: another secret"):
         netpair.measure("127.0.0.1", server.port, OTHER, 0.1)
     assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
 
 
+@pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> None:
     """He cannot use what a node says to him, either: it answers his challenge as a client, never as a server."""
 
@@ -80,6 +83,7 @@ def test_something_else_on_the_port_is_said(peer: Callable[..., int]) -> None:
         connect("127.0.0.1", peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))), TOKEN)
 
 
+@pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_the_token_never_travels(peer: Callable[..., int], server: netpair.PairServer) -> None:
     """All bytes of both sides, seen by one who passes them on."""
     seen: list[bytes] = []
@@ -105,6 +109,7 @@ def test_no_two_challenges_are_alike(server: netpair.PairServer) -> None:
     assert said[0] != said[1]
 
 
+@pytest.mark.control("unauthenticated connections keep no node out of a network check")
 def test_who_says_nothing_is_not_waited_for(
     peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: netpair.PairServer
 ) -> None:
@@ -165,6 +170,7 @@ def pair(server: netpair.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
     other.close()
 
 
+@pytest.mark.control("a relay changes, repeats or invents nothing of a network check")
 def test_a_message_passes(pair: tuple[PeerLink, PeerLink]) -> None:
     for number in range(3):
         order = MeasurePair(number, "é", 7, 0.5)
@@ -174,6 +180,7 @@ def test_a_message_passes(pair: tuple[PeerLink, PeerLink]) -> None:
         assert pair[0].receive(5, MeasurePair, Received) == Received(float(number))
 
 
+@pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
 def test_every_byte_of_a_message_is_authenticated(pair: tuple[PeerLink, PeerLink]) -> None:
     """The same message passes where nobody has touched it: the control."""
     here, there = pair
@@ -187,6 +194,7 @@ def test_every_byte_of_a_message_is_authenticated(pair: tuple[PeerLink, PeerLink
     assert there.receive(5, Received) == Received(9.5)
 
 
+@pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
 def test_a_message_that_is_taken_from_elsewhere_is_none(pair: tuple[PeerLink, PeerLink]) -> None:
     here, there = pair
     here.send(Received(1), 5)
@@ -233,6 +241,7 @@ NONSENSE = {
 }
 
 
+@pytest.mark.promise("a node that sends nonsense ends no other node's part of the network check")
 @pytest.mark.parametrize("text", NONSENSE.values(), ids=list(NONSENSE))
 def test_what_no_node_says_is_invalid(
     text: str, pair: tuple[PeerLink, PeerLink], monkeypatch: pytest.MonkeyPatch
@@ -249,6 +258,7 @@ def test_a_message_of_any_length_is_not_waited_for(pair: tuple[PeerLink, PeerLin
         pair[1].receive(5, Received)
 
 
+@pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
 def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> None:
     """A relay that sends a trip back at once would make the network look better than it is."""
 
@@ -263,6 +273,7 @@ def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> 
         netpair.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
 
 
+@pytest.mark.promise("unauthenticated connections keep no node out of a network check")
 def test_idle_connections_of_one_address_keep_nobody_out(server: netpair.PairServer) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
     try:

@@ -90,6 +90,7 @@ def meeting() -> Iterator[Callable[..., Run]]:
         each.close()
 
 
+@pytest.mark.control("a node that freezes, leaves or never comes is a red cell and no hang")
 def test_what_a_pair_saw_is_the_result(meeting: Callable[..., Run]) -> None:
     run = meeting(2)
     links = [run.come(rank) for rank in range(2)]
@@ -101,6 +102,7 @@ def test_what_a_pair_saw_is_the_result(meeting: Callable[..., Run]) -> None:
     assert [link.receive(5, Leave) for link in links] == [Leave()] * 2
 
 
+@pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
 def test_who_never_comes_is_not_waited_for(meeting: Callable[..., Run]) -> None:
     run = meeting(2, meet=0.5)
     run.come(0)
@@ -162,6 +164,7 @@ def test_figures_that_are_none_fail_by_name(said: dict[str, Any] | bytes, meetin
     assert summary(findings(result, Limits())).startswith("worker-0 (node-0) sent an invalid message: ")
 
 
+@pytest.mark.promise("unauthenticated connections keep no node out of a network check")
 def test_idle_connections_of_one_address_keep_no_node_out(meeting: Callable[..., Run]) -> None:
     """400 of them, which prove nothing, from the nodes' own address."""
     run, begun = meeting(2), time.monotonic()
@@ -188,6 +191,7 @@ def test_what_a_node_says_is_one_line(meeting: Callable[..., Run]) -> None:
     assert result.invalid == ()
 
 
+@pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
 def test_who_leaves_in_the_middle_is_named_and_the_others_go_on(meeting: Callable[..., Run]) -> None:
     run = meeting(3)
     links = [run.come(rank) for rank in range(3)]
@@ -231,6 +235,10 @@ def node_of(folder: Path, rank: int, nodes: int, port: int) -> subprocess.Popen[
 LIES = {name: said for name, said in INVALID.items() if name in ("beyond all", "many digits", "less digits", "deep")}
 
 
+@pytest.mark.promise(
+    "a node that sends nonsense ends no other node's part of the network check",
+    control="the node that does not lie, in the same tests",
+)
 @pytest.mark.parametrize("said", [*LIES.values(), SAID], ids=[*LIES, "control"])
 def test_worker_0_survives_a_liar_and_names_him(said: dict[str, Any] | bytes, tmp_path: Path) -> None:
     """worker-1 has the token and lies about its pair with worker-2, which is honest and ends as always."""
@@ -252,6 +260,7 @@ def test_worker_0_survives_a_liar_and_names_him(said: dict[str, Any] | bytes, tm
     assert "Traceback" not in "".join(output)
 
 
+@pytest.mark.promise("a node that sends nonsense ends no other node's part of the network check")
 @pytest.mark.parametrize("gbps", ["1e400", "9" * 400, "[" * 30000, "5.0"], ids=["beyond", "digits", "deep", "control"])
 def test_a_node_survives_a_peer_that_lies_and_names_it(gbps: str, tmp_path: Path) -> None:
     """worker-1 has the token and lies to worker-0 about what it received."""

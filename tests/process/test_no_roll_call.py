@@ -26,6 +26,7 @@ def entrypoint(folder: Path, command: str, *argv: str, hosts: str = "worker-0,wo
     return done.returncode, done.stderr
 
 
+@pytest.mark.promise("several nodes without a secret do not start unless `roll_call: none`")
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
 def test_without_a_secret_no_launcher_starts_on_several_nodes(launcher: str, tmp_path: Path) -> None:
     for command in ("plan", "run"):
@@ -47,6 +48,7 @@ def test_no_start_hook_runs_for_a_job_that_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "hooked").exists()  # the control
 
 
+@pytest.mark.promise("several nodes without a secret do not start unless `roll_call: none`")
 @pytest.mark.parametrize("launcher", sorted({*registry.names("launchers")} - {*NEEDY}))
 def test_a_job_that_asks_for_none_runs_and_is_warned(launcher: str, tmp_path: Path) -> None:
     status, said = entrypoint(tmp_path, "plan", "--launcher", launcher, "--", "true", **NONE)
@@ -91,6 +93,7 @@ def test_what_needs_the_roll_call_is_refused_with_it(
         assert "EP313" not in alone[1]
 
 
+@pytest.mark.control("several nodes without a secret do not start unless `roll_call: none`")
 def test_one_node_needs_neither(tmp_path: Path) -> None:
     status, said = entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", hosts="worker-0")
     assert (status, said) == (0, "")

@@ -103,6 +103,7 @@ REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.promise("what `run` refuses, `plan` refuses with the same status", control="its case without a mistake")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_run_refuses_plan_does(name: str, tmp_path: Path) -> None:
     status, argv, env = REFUSALS[name]

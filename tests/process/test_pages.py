@@ -81,6 +81,7 @@ class Tab:
         return seen["unreadable"], seen["wide"]
 
 
+@pytest.mark.promise("pages have their bars, need no network and no script, and can be read")
 @pytest.mark.see("pages", "{page.name}: a bar for each node, no console error, no network request")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_has_its_bars_and_needs_nothing(
@@ -95,6 +96,7 @@ def test_a_page_has_its_bars_and_needs_nothing(
     assert (shown.asked, shown.wrong) == ([file.as_uri()], [])
 
 
+@pytest.mark.promise("pages have their bars, need no network and no script, and can be read")
 @pytest.mark.see("pages", "{page.name}: can be read in light and dark, 1000 and 400 px wide")
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -111,11 +113,13 @@ def test_a_page_can_be_read(
         assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
 
 
+@pytest.mark.promise("the pictures in docs are those of the pages", control="a page that is changed has another digest")
 @pytest.mark.see("pages", "the pictures in docs are those of the pages")
 def test_the_pictures_are_those_of_the_pages() -> None:
     assert (PICTURES / "pages.sha256").read_text() == digests(), "run `make screenshots` and look at them"
 
 
+@pytest.mark.control("pages have their bars, need no network and no script, and can be read")
 @pytest.mark.see("pages", "a page with all of these mistakes")
 def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path, record_property: Note) -> None:
     """The control: a page that asks for another file, has an error, is too wide, too pale and too small."""

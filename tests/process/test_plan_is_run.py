@@ -114,6 +114,7 @@ LAUNCHERS = pytest.mark.parametrize("launcher", registry.names("launchers"))
 ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 
+@pytest.mark.promise("`plan` says what `run` does")
 @WAYS
 @LAUNCHERS
 @pytest.mark.parametrize("calls", [False, True], ids=["none", "required"])
@@ -183,6 +184,7 @@ def test_a_run_directory_that_cannot_be_used(bench: Bench, port: int) -> None:
     assert "EP410 cannot write /proc/none" in made[0].bench.err
 
 
+@pytest.mark.control("`plan` says what `run` does")
 def test_a_plan_that_is_not_run_is_noticed(bench: Bench) -> None:
     """The control: a plan of other words, or another environment, is not what run does."""
     node = Node(bench, ("--launcher", "pytorch"), {}, False)

@@ -31,6 +31,7 @@ class Job:
         return self.start(*flags, **how).wait(30)
 
 
+@pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 def test_it_runs_first_and_what_it_exports_is_the_ranks(bench: Bench) -> None:
     job = Job(bench, 'echo "hook in $PWD by ${0##*/}" >>"$NOTES"; export GREETING="a b\'c"; unset GIVEN; OWN=x\n')
     assert job.run() == 0, bench.err
@@ -46,6 +47,7 @@ def test_a_lone_program_has_them_too(bench: Bench) -> None:
     assert bench.notes == ["rank hello container"]
 
 
+@pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 @pytest.mark.parametrize(
     ("script", "status"),
     [("false\n", 1), ("exit 7", 7), ("set -e; ls /none; true", 2), ("kill -9 $$", 137), ("fi", 2)],
@@ -80,6 +82,7 @@ def test_every_byte_passes(bench: Bench) -> None:
     assert (bench.folder / "notes").read_bytes() == b"two\nlines \xff"
 
 
+@pytest.mark.control("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 def test_it_can_be_refused(bench: Bench) -> None:
     assert Job(bench, "exit 7").run(ENTRYPOINT_PRE_START="skip") == 0, bench.err
     assert bench.notes == ["rank unset container"]

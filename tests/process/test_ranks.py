@@ -113,6 +113,7 @@ told.sendall(b"end 1 7\\ndone 1 0\\n")
 """
 
 
+@pytest.mark.promise("a program cannot report for its supervisor, and its failure is never 0")
 @pytest.mark.parametrize(
     "lies",
     ["end 1 0\\ndone 1 0\\n", "start 1 1\\nend 1 0\\n", "start 5 1\\nend 5 0\\ndone 5 0\\n"],

@@ -129,6 +129,7 @@ def test_who_has_not_joined_in_time(bed: Bed) -> None:
     assert "1 of 2 nodes joined Ray within 1s | see the other nodes' logs" in err
 
 
+@pytest.mark.control("with ray every node ends with the program's status and stops after it")
 @pytest.mark.parametrize("head", [True, False])
 def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
     leader = bed.start(True, "sleep", "60")
@@ -148,6 +149,7 @@ def test_a_head_that_never_answers(bed: Bed) -> None:
     assert bed.rays() == []
 
 
+@pytest.mark.promise("with ray every node ends with the program's status and stops after it")
 def test_at_a_stop_ray_stays_until_the_program_has_ended(bed: Bed) -> None:
     saves = "trap 'sleep 0.5; echo saved; exit 3' TERM; echo up; while :; do sleep 0.05; done"
     leader, worker = bed.start(True, "sh", "-c", saves), bed.start(False, "sh", "-c", saves)

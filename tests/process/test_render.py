@@ -84,6 +84,8 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: lis
     assert said.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in arguments]
 
 
+@pytest.mark.control("rendered scripts hold any value")
+@pytest.mark.control("every rank has its own node's environment, byte for byte")
 def test_without_quoting_the_same_values_are_changed(folder: Path) -> None:
     """The negative control of the two above."""
     script = folder / "bare.sh"
@@ -92,6 +94,7 @@ def test_without_quoting_the_same_values_are_changed(folder: Path) -> None:
     assert done.stdout.split(b"\0")[:-1] != [b"$HOME", b"a  b"]
 
 
+@pytest.mark.promise("rendered scripts hold any value")
 @given(text=values)
 @example(text="x\nexport EVIL=1")
 @slow

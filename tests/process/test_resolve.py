@@ -39,6 +39,10 @@ def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyP
     assert unseen == []
 
 
+@pytest.mark.promise(
+    "a worker tells worker-0's kernel where it is, with one empty packet",
+    control="a second read of the same socket gets nothing",
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_greeting_is_one_empty_packet(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that takes none is no error."""

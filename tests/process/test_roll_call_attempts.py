@@ -184,6 +184,7 @@ def test_silence_in_one_step_ends_an_attempt(states: list[str], monkeypatch: pyt
     assert states == ["sshd at 127.0.0.1 is slow to answer"]
 
 
+@pytest.mark.promise("a session takes no thread, and a frozen or flooding peer delays no other")
 @pytest.mark.parametrize("others", [0, 2], ids=["nobody else", "two that are frozen"])
 def test_frozen_peers_hold_up_nobody(others: int, states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two logins may begin at one time, and two peers accept a connection and say nothing."""
@@ -247,11 +248,13 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     assert dead[0].fileno() == -1, "left open"
 
 
+@pytest.mark.promise("`check --all` names late packets by what the kernel measured at the roll call")
 def test_an_answer_says_how_fast_packets_are(states: list[str]) -> None:
     with contextlib.closing(Peer("")) as peer:
         assert 0 < call(peer, states).round_trip < 0.01  # a busy machine, too: the kernel answers by itself
 
 
+@pytest.mark.control("`check --all` names late packets by what the kernel measured at the roll call")
 def test_a_connection_whose_packets_nobody_times() -> None:
     here, there = socket.socketpair()
     assert rollcall.round_trip(here) == 0.0

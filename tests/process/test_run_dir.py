@@ -68,6 +68,7 @@ LOCKS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.promise("only what the entrypoint made is removed with the run directory")
 @pytest.mark.parametrize("kind", LOCKS)
 def test_a_folder_in_use_is_refused_and_stays_as_it_is(kind: str, bench: Bench) -> None:
     bench.run_dir.mkdir(mode=0o700)
@@ -80,6 +81,7 @@ def test_a_folder_in_use_is_refused_and_stays_as_it_is(kind: str, bench: Bench) 
         assert tree(bench.run_dir) == before
 
 
+@pytest.mark.promise("only what the entrypoint made is removed with the run directory")
 @pytest.mark.parametrize("how", ENDS)
 def test_what_a_program_or_somebody_puts_there_stays(how: str, bench: Bench) -> None:
     """Also after a second start on what a SIGKILL left; the entrypoint's own files are gone."""
@@ -99,6 +101,7 @@ def test_what_a_program_or_somebody_puts_there_stays(how: str, bench: Bench) -> 
     assert said in bench.err
 
 
+@pytest.mark.control("only what the entrypoint made is removed with the run directory")
 def test_where_nobody_put_anything_it_is_gone(bench: Bench) -> None:
     for how, status in (*ENDS.items(), ("success", 0)):
         assert end(bench, waiting(bench), how) == status

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.contributing import Copy, steps
 from tests.unit.test_rooms import docstrings, effects, import_order
 
@@ -36,6 +38,10 @@ def add(copy: Copy, kind: str, heading: str, names: list[str], test: str) -> Non
     copy.test(test, kind, folder.removeprefix(f"tests/{kind}/"))
 
 
+@pytest.mark.promise(
+    "a new platform, device or deploy target is one file and one folder of cases",
+    control="the command before, in the same tests",
+)
 def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "platforms")
     words = (*ENTRYPOINT, "plan", "--launcher", "plain")
@@ -53,6 +59,7 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert "  hosts: red blue  # platform ACME_NODES\n" in done.stdout
 
 
+@pytest.mark.promise("a new platform, device or deploy target is one file and one folder of cases")
 def test_a_device_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "devices")
     words = ("-c", WITH_CARDS, "plan", "--launcher", "plain")
@@ -78,6 +85,7 @@ def test_a_device_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert "did you mean `lumen`?" in copy.python(*words, "--device", "lumens", "--", "true").stderr
 
 
+@pytest.mark.promise("a new platform, device or deploy target is one file and one folder of cases")
 def test_a_deploy_target_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "deploy")
     names = ["acme.py", "job.yaml", "options.yaml"]

@@ -43,6 +43,7 @@ def result(bench: Bench) -> dict[str, object]:
     return read
 
 
+@pytest.mark.promise("a stop is heard before anything slow, hooks included")
 @pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
 def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     """The hook may tidy up, the job does not run, and the end is told like any other."""
@@ -122,6 +123,7 @@ def test_a_stop_while_an_attempt_ends(bench: Bench, stopped: bool) -> None:
     assert ("starting again" in bench.err) is not stopped
 
 
+@pytest.mark.control("a stop is heard before anything slow, hooks included")
 def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
     """As under nohup; other signals stop it all the same."""
     run = f'exec {sys.executable} -m entrypoint run --launcher mpirun --slots 1 -- sh -c "$0"'
@@ -134,6 +136,7 @@ def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
     assert "SIGHUP" not in bench.err
 
 
+@pytest.mark.promise("a stop is heard before anything slow, hooks included")
 def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     os.mkfifo(bench.folder / "spec")
     argv = [sys.executable, "-m", "entrypoint", "run", "--spec", str(bench.folder / "spec"), "--", "true"]
@@ -146,6 +149,7 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     assert bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"
 
 
+@pytest.mark.promise("a stop between two attempts ends every node with 143")
 def test_a_stop_that_one_attempt_has_heard_too_late_is_given_to_the_next() -> None:
     """It is said once, and is the first one of each attempt."""
     said: list[str] = []

@@ -66,6 +66,7 @@ def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Po
     return process
 
 
+@pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> None:
     """Programs in other process groups heard none, and those behind a shell two (issue 25, row 10)."""
@@ -79,6 +80,7 @@ def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> 
     until(lambda: not bench.left(), "the end of all", 5)
 
 
+@pytest.mark.control("every process of a rank receives SIGTERM exactly once")
 def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None:
     """The control of the test above; what the launcher leaves is told when it has ended."""
     process = supervisor(bench, ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"], "--signals", "group")
@@ -128,6 +130,7 @@ def test_what_forks_while_it_is_told(bench: Bench) -> None:
     until(lambda: not bench.left(), "the end of all", 5)
 
 
+@pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
 @pytest.mark.parametrize("launcher", ["mpirun", "pytorch", "plain"])
 @pytest.mark.parametrize("name", ["timeout", "setsid", "shell"])
 def test_a_stop_reaches_every_process_of_the_job_once(launcher: str, name: str, bench: Bench, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
 # The command
 
 
+@pytest.mark.control("a frozen or killed entrypoint is never reported as running well")
 def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen[str]) -> None:
     until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     code, out, err = ask(bench)
@@ -103,6 +104,7 @@ def test_many_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
     assert [each.returncode for each in together] == [0] * 4
 
 
+@pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
 def test_a_frozen_entrypoint_is_named_in_3_s(bench: Bench, running: subprocess.Popen[str]) -> None:
     running.send_signal(signal.SIGSTOP)
     begun = time.monotonic()
@@ -115,6 +117,7 @@ def test_a_frozen_entrypoint_is_named_in_3_s(bench: Bench, running: subprocess.P
     assert ask(bench)[0] == 0, "it goes on"
 
 
+@pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
 def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Popen[str]) -> None:
     running.kill()
     running.wait()
@@ -421,6 +424,10 @@ def test_what_is_asked(request_: bytes, answer: bytes, place: Path) -> None:
     tried()
 
 
+@pytest.mark.promise(
+    "asking for the status, or hanging while asking, changes nothing of the boot",
+    control="its slow ones, which have their time",
+)
 def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the next have a turn."""
     monkeypatch.setattr(state, "_PATIENCE", 1.0)
@@ -514,6 +521,7 @@ def fetched(port: int, path: str = "/metrics") -> str:
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
+@pytest.mark.control("metrics are off until asked for, and tell no secret")
 def test_a_port(bench: Bench) -> None:
     port = free_port()
     env = {"ENTRYPOINT_METRICS_PORT": str(port), "MY_TOKEN": "hush-hush-hush"}
@@ -530,6 +538,7 @@ def test_a_port(bench: Bench) -> None:
     assert running.wait(30) == 7
 
 
+@pytest.mark.promise("metrics are off until asked for, and tell no secret")
 def test_without_a_port_nothing_listens(running: subprocess.Popen[str]) -> None:
     """The negative control of the test before."""
     found = {os.readlink(each) for each in Path(f"/proc/{running.pid}/fd").iterdir() if each.is_symlink()}

@@ -37,6 +37,7 @@ def nothing_left(bench: Bench) -> bool:
 # The bench itself
 
 
+@pytest.mark.control("no process of a job stays")
 def test_the_bench_sees_what_is_left(bench: Bench) -> None:
     """The control of every `nothing_left`: a process in a session of its own is found."""
     process = bench.popen(["sh", "-c", "setsid sleep 600 & exit 0"])
@@ -105,6 +106,7 @@ def test_a_launcher_that_is_killed(signum: int, bench: Bench) -> None:
     assert f"mpirun was ended by {signal.Signals(signum).name} ({128 + signum}); exit {128 + signum}\n" in bench.err
 
 
+@pytest.mark.control("a launcher that starts too few ranks is no success")
 def test_all_ranks_well(bench: Bench) -> None:
     assert bench.run("sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK"') == 0
     assert sorted(bench.out.splitlines()) == ["0", "1"]
@@ -120,6 +122,7 @@ def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
+@pytest.mark.promise("a program cannot report for its supervisor, and its failure is never 0")
 @pytest.mark.parametrize("how", ["write", "connect"])
 def test_a_rank_s_own_words_do_not_hide_its_failure(how: str, bench: Bench) -> None:
     """The status was 0: a program could write where its supervisor reports (issue 25, row 3)."""
@@ -135,6 +138,7 @@ def test_a_rank_s_own_words_do_not_hide_its_failure(how: str, bench: Bench) -> N
     assert nothing_left(bench)
 
 
+@pytest.mark.promise("a program runs whichever standard streams are closed")
 @pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
     """The program did not run, and 71 was said to be its own (issue 25, row 14)."""
@@ -270,6 +274,7 @@ def test_ranks_that_save_are_not_kept_waiting(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
+@pytest.mark.control("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 def test_no_grace_at_all(bench: Bench) -> None:
     process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="0")
     bench.await_notes("ready", "ready")
@@ -329,6 +334,7 @@ def test_a_child_that_holds_stdout_keeps_nobody(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
+@pytest.mark.promise("no process of a job stays")
 def test_a_daemon_is_ended_too(bench: Bench) -> None:
     assert bench.run("sh", "-c", "setsid sh -c 'sleep 600 & sleep 600' & exit 0") == 0
     assert nothing_left(bench)

@@ -65,6 +65,7 @@ def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) ->
     assert (done.returncode, done.stdout) == (137, b"")
 
 
+@pytest.mark.promise("stdout is the program's, byte for byte")
 def test_every_byte_passes() -> None:
     data = bytes(range(256)) * 4096
     done = subprocess.run([*KEEP, "--", "cat"], input=data, capture_output=True, timeout=30)
@@ -87,6 +88,7 @@ def test_a_terminal_stays_one() -> None:
     os.close(ours)
 
 
+@pytest.mark.control("stdout is the program's, byte for byte")
 def test_lines_get_a_label_and_a_copy(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("from before\n")
@@ -130,6 +132,7 @@ def test_lines_of_different_ranks_do_not_mix() -> None:
 APART = "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep 0.05; echo; done"
 
 
+@pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown")
 @pytest.mark.parametrize("zeros", [1, 50_000], ids=["short", "long"])
 @pytest.mark.parametrize("whole", [True, False], ids=["", "control"])
 def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
@@ -144,6 +147,7 @@ def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
     assert not whole or lines.count(b"b") == 18
 
 
+@pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown")
 @pytest.mark.parametrize("way", ["alone", "several", "through a launcher"])
 def test_a_prompt_is_shown(way: str) -> None:
     """A line without an end waits a second where others may print there, and not at all where nobody does."""
@@ -315,6 +319,7 @@ def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, l
         assert process.wait(10) == 0
 
 
+@pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
 @pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
 def test_one_that_was_told_to_end_stays_too_but_not_for_ever(tmp_path: Path, listener: Listener, let_go: bool) -> None:
     """It ends with 0 and without MPI_Finalize, for which MPICH's daemon kills the others."""
@@ -352,6 +357,7 @@ def test_it_stays_until_the_entrypoint_has_looked_at_it(tmp_path: Path, listener
     assert process.returncode == 4
 
 
+@pytest.mark.control("a program cannot report for its supervisor, and its failure is never 0")
 def test_its_program_has_no_part_in_its_reports(tmp_path: Path, listener: Listener) -> None:
     """Nor any other descriptor than the standard streams; a second connection is another process's."""
     with linger(tmp_path, "ls /proc/self/fd; ls -l /proc/$PPID/fd >&2", stderr=subprocess.PIPE) as process:
@@ -467,6 +473,7 @@ def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) 
     assert listener.told == [f"start 0 {process.pid}", "end 0 143", "done 0 0"]
 
 
+@pytest.mark.control("a program runs whichever standard streams are closed")
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     ran = tmp_path / "ran"

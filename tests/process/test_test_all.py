@@ -68,6 +68,7 @@ def ran(tree: Path) -> list[str]:
     return words
 
 
+@pytest.mark.promise("`make test-all` runs every target that tests and goes on after a failure")
 def test_every_target_is_run_or_is_no_test_by_name() -> None:
     """A new target is run without further ado; what is named as no test is there, and is not called test."""
     module, makefile = script(), (TREE / "Makefile").read_text()
@@ -77,6 +78,7 @@ def test_every_target_is_run_or_is_no_test_by_name() -> None:
     assert "brand-new" in module.targets(f"{makefile}\nbrand-new:  ## a target\n\t@true\n")
 
 
+@pytest.mark.promise("`make test-all` runs every target that tests and goes on after a failure")
 def test_all_are_run_and_a_failure_stops_nobody(tree: Path) -> None:
     status, out, err = run(tree)
     assert (status, ran(tree)) == (1, ["good", "bad", "unknown", "late"])
@@ -95,6 +97,7 @@ def test_all_are_run_and_a_failure_stops_nobody(tree: Path) -> None:
     assert "[test-all] bad: failed\noh no\n" in err
 
 
+@pytest.mark.control("`make test-all` runs every target that tests and goes on after a failure")
 def test_what_could_not_be_run_is_no_success_unless_it_is_left_out_by_name(tree: Path) -> None:
     assert run(tree, "good", "unknown")[0] == 1
     status, out, _ = run(tree, "good", "unknown", "--skip", "unknown")

@@ -45,6 +45,9 @@ def cost(folder: Path, turns: int) -> tuple[float, int]:
     return float(milliseconds), int(size)
 
 
+@pytest.mark.promise(
+    "recording a boot costs a node less than 10 ms", control="a thousand times as many events, in the same test"
+)
 @pytest.mark.see("timeline", "what recording costs a node, at most 10 ms")
 def test_a_node_pays_less_than_10_ms(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     # The least of some runs: a busy machine makes caches cold for everybody.

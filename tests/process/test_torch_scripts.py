@@ -168,6 +168,7 @@ def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
     assert "--rdzv_backend=c10d" in bench.run(TORCH_VERSION="2.13").options
 
 
+@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`")
 @pytest.mark.parametrize(
     ("hosts", "backend"),
     [
@@ -281,6 +282,7 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
     assert f"--nproc_per_node={count}" in bench.run(script="torchlaunch", **env).options
 
 
+@pytest.mark.promise("no task of a Slurm job has another node's HOSTNAME")
 def test_a_task_of_srun_knows_its_node_by_slurm(bench: Bench) -> None:
     """srun passes the batch node's HOSTNAME on to every task; control: without Slurm's own name HOSTNAME counts."""
     given = {"HOSTNAME": "w-0", "SLURMD_NODENAME": "w-1"}

@@ -108,6 +108,9 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
+@pytest.mark.promise(
+    "a session takes no thread, and a frozen or flooding peer delays no other", control="the case without frozen peers"
+)
 def test_a_session_takes_no_thread(no_threads: list[str]) -> None:
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
         begun = list(no_threads)
@@ -164,6 +167,7 @@ def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(monkeypatch: py
     talk(steps)
 
 
+@pytest.mark.control("a session takes no thread, and a frozen or flooding peer delays no other")
 def test_silence_ends_a_wait_and_a_busy_loop_does_not() -> None:
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
         channel.sendall(b"x")

@@ -43,6 +43,9 @@ def put(path: Path, content: object, owner: int) -> None:
     os.chown(path, owner, owner)
 
 
+@pytest.mark.promise(
+    "`status` and `report` trust no file that another user wrote", control="their own case of the right owner"
+)
 @needs_root
 @pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 69)])
 def test_the_result_of_a_killed_boot(owner: int, expected: int, shared: Path, bench: Bench) -> None:
@@ -59,6 +62,7 @@ def test_the_result_of_a_killed_boot(owner: int, expected: int, shared: Path, be
     assert ("EP033 the entrypoint has ended without a result" in err) == (expected == 69)
 
 
+@pytest.mark.promise("`status` and `report` trust no file that another user wrote")
 @needs_root
 @pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 77)])
 def test_a_timeline(owner: int, expected: int, shared: Path) -> None:

@@ -75,6 +75,7 @@ def test_an_error_of_ours_keeps_its_status(bench: Bench, gone: int) -> None:
         assert subprocess.run(words, env=bench.env, stderr=gone, check=False).returncode == status
 
 
+@pytest.mark.promise("whoever reads our lines, or does not, changes nothing of the job")
 def test_nobody_reads_stderr(bench: Bench) -> None:
     """A log collector that hangs: the job starts, is stopped by a signal, and ends with its status, in bounded time."""
     with unread(full=True) as (_, write):
@@ -147,6 +148,7 @@ def test_lines_are_there_when_the_call_returns() -> None:
         assert said(read) == ["[entrypoint] one", "[entrypoint worker-1] two", ""]
 
 
+@pytest.mark.control("whoever reads our lines, or does not, changes nothing of the job")
 def test_what_was_not_read_is_dropped_and_counted() -> None:
     """The oldest goes; the newest comes out once somebody reads, and memory has a bound."""
     with unread(full=True) as (read, write):

@@ -93,6 +93,9 @@ def trains(job: Job) -> None:
     assert places(job.log()) == expected(NODES)
 
 
+@pytest.mark.promise(
+    "a real Slurm runs, stops, requeues and limits jobs as the batch script says", control="which is not requeued"
+)
 @pytest.mark.slurm("1", "mpirun on 2 nodes, Open MPI and mpi4py")
 def test_mpirun(submit: Submit, seen: Seen) -> None:
     job = submit("--", "python", "train.py", example="mpi", spec="containers.yaml")
@@ -105,6 +108,7 @@ def test_mpirun(submit: Submit, seen: Seen) -> None:
     seen(f"{state} {code}, ranks 0 1 on node-1, 2 3 on node-2")
 
 
+@pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.slurm("2", "torchrun on 2 nodes, DDP")
 def test_torchrun(submit: Submit, seen: Seen) -> None:
     job = submit(example="pytorch-torchrun", spec="job.yaml")
@@ -115,6 +119,7 @@ def test_torchrun(submit: Submit, seen: Seen) -> None:
     seen(f"{state} {code}, ranks 0 1 on node-1, 2 3 on node-2")
 
 
+@pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.parametrize(
     ("how", "state"),
@@ -131,6 +136,7 @@ def test_ranks_have_their_grace(how: str, state: str, launcher: str, submit: Sub
     seen(f"{state} 143:0, {ALL} of {ALL} ranks saved")
 
 
+@pytest.mark.control("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.slurm("4", "rank 3 exits with 7, {launcher}")
 def test_the_failing_rank_s_status_is_the_job_s(launcher: str, submit: Submit, seen: Seen) -> None:
@@ -165,6 +171,7 @@ def goes_on(job: Job) -> None:
     assert job.show()["Restarts"] == "1"
 
 
+@pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.slurm("5", "a node stands still for longer than the heartbeat timeout")
 def test_a_lost_node_requeues_the_job(slurm: Slurm, submit: Submit, seen: Seen) -> None:
     job = submit()
@@ -180,6 +187,7 @@ def test_a_lost_node_requeues_the_job(slurm: Slurm, submit: Submit, seen: Seen) 
     seen("75, scontrol requeue, then COMPLETED 0:0")
 
 
+@pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.parametrize("how", ["scancel --signal=USR1", "scancel --batch --signal=USR1"])
 @pytest.mark.slurm("6", "{how}, {launcher}: every rank hears it, once")
@@ -195,6 +203,7 @@ def test_a_user_s_signal_reaches_every_rank(how: str, launcher: str, submit: Sub
     seen(f"{ALL} of {ALL} ranks, and the job went on")
 
 
+@pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.slurm("7", "time limit of 2 minutes: SIGTERM comes before it")
 def test_the_time_limit_is_told_before_it_comes(submit: Submit, seen: Seen) -> None:
     job = submit("--time", "2")

@@ -58,6 +58,7 @@ def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]
     return done.returncode, done.stdout.decode("utf-8", "surrogateescape")
 
 
+@pytest.mark.promise("no message moves a terminal's cursor or adds lines of others")
 @pytest.mark.parametrize("case", COMMANDS)
 def test_no_control_character_and_no_line_of_others(case: str, tmp_path: Path) -> None:
     status, text = said(tmp_path, *COMMANDS[case])
@@ -67,6 +68,7 @@ def test_no_control_character_and_no_line_of_others(case: str, tmp_path: Path) -
     assert not [line for line in text.split("\n") if line.lstrip(" '\"").startswith("FORGED")]
 
 
+@pytest.mark.control("no message moves a terminal's cursor or adds lines of others")
 def test_the_check_sees_what_is_not_escaped() -> None:
     """The control."""
     assert not EVIL.isprintable()

@@ -70,6 +70,7 @@ def _go(job: dict[str, str]) -> None:
     docker("wait", *job.values())
 
 
+@pytest.mark.promise("a secret is what lets a node in")
 def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
     """A hostile pod on the job's network, with the image, not the secret: no login, no command, no secret, no end."""
     secret, needle = secrets.token_hex(32), f"needle-{secrets.token_hex(16)}"
@@ -107,6 +108,7 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
         assert "was-here" not in docker("diff", name)
 
 
+@pytest.mark.control("a secret is what lets a node in")
 def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> None:
     """Control: with the job's secret the same pod's calls are answered, so it is the secret that keeps others out."""
     secret = secrets.token_hex(32)

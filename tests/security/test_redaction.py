@@ -129,6 +129,7 @@ def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
     assert leaks(done.stdout, done.stderr) == []
 
 
+@pytest.mark.control("no secret is printed or on a command line")
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     """Control: the same search finds each of the planted secrets in a program that prints its environment."""
     (tmp_path / "job.yaml").write_text("env: {HF_SPEC_TOKEN: " + BY_SPEC + "}\n")
@@ -162,6 +163,7 @@ def processes() -> list[tuple[str, bytes, bytes]]:
     return found
 
 
+@pytest.mark.promise("no secret is printed or on a command line")
 @needs_ssh
 def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
     """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's environment."""

@@ -113,6 +113,10 @@ def test_the_image_has_what_is_locked(image: str) -> None:
     assert seen == {name: version for name, (version, _) in wanted.items()}
 
 
+@pytest.mark.promise(
+    "the SBOM of an image has every package, each with its licenses",
+    control='a misspelt document, in the first test; "not stated", in the last',
+)
 def test_the_sbom_is_whole(image: str) -> None:
     """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own validator takes."""
     from cyclonedx.schema import SchemaVersion
@@ -148,6 +152,7 @@ def contents() -> ModuleType:
     return module
 
 
+@pytest.mark.promise("the SBOM of an image has every package, each with its licenses")
 @pytest.mark.parametrize(
     ("text", "licenses"),
     [
@@ -165,6 +170,7 @@ def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
     assert contents().debian_licenses(text, "/usr/share/doc/x/copyright") == licenses.split("|")
 
 
+@pytest.mark.promise("the SBOM of an image has every package, each with its licenses")
 @pytest.mark.parametrize(
     ("lines", "licenses"),
     [

@@ -114,6 +114,7 @@ def test_what_follows_an_attempt(outcome: Outcome, attempt: int, stop: Outcome |
     assert follow(outcome, attempt, 2, stop) == then
 
 
+@pytest.mark.promise("ranks run where they should")
 @pytest.mark.parametrize(
     ("placed", "words", "empty"),
     [
@@ -128,6 +129,7 @@ def test_placement(placed: dict[int, str], words: str, empty: list[str]) -> None
     assert without_rank([Node(0, "a", 2), Node(1, "b", 2)], placed) == empty
 
 
+@pytest.mark.promise("never 0 when a rank has not ended with 0", control="its own cases")
 @pytest.mark.parametrize(
     ("placed", "ended", "well", "words"),
     [

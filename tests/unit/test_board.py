@@ -273,6 +273,10 @@ def test_every_metric_has_help_a_type_and_a_line_in_the_documents() -> None:
     assert re.findall(r"^\| `([a-z ]+)` \| \w.*\w \|$", page, re.M) == list(STATUSES)
 
 
+@pytest.mark.promise(
+    "files of several nodes' metrics in one folder have no sample twice",
+    control="without one label they have, in the same test",
+)
 def test_no_two_nodes_have_a_sample_in_common() -> None:
     """Two sources of one sample would contradict each other at Prometheus."""
 
@@ -295,6 +299,7 @@ def test_odd_words_break_no_line() -> None:
     assert one(found, "entrypoint_info", job='a"b\\c\nd', launcher="\u00e9") == 1
 
 
+@pytest.mark.promise("metrics are off until asked for, and tell no secret")
 def test_nothing_of_a_command_or_a_reason_is_told() -> None:
     seen = started().step(events.SessionLost(1, "a long reason"))
     text = text_of(seen, DONE)

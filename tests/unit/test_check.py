@@ -218,6 +218,9 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
 }
 
 
+@pytest.mark.promise(
+    "nodes and differences between nodes are judged by their probe results", control="their cases that are well"
+)
 @pytest.mark.parametrize("name", ROWS)
 def test_one_node(name: str) -> None:
     seen, expected = ROWS[name]
@@ -310,6 +313,7 @@ DIFFERENT: dict[str, tuple[list[Observation], list[tuple[str, str, str, str]]]] 
 }
 
 
+@pytest.mark.promise("nodes and differences between nodes are judged by their probe results")
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_differences(name: str) -> None:
     seen, expected = DIFFERENT[name]
@@ -333,6 +337,7 @@ def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
     assert [f"{each.nodes[0]}: {each.seen}" for each in found] == named
 
 
+@pytest.mark.promise("`check --all` names late packets by what the kernel measured at the roll call")
 @pytest.mark.parametrize(
     ("trips", "named"),
     [

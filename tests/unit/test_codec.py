@@ -67,6 +67,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     assert unpack(line("release", **release), BY_LEADER) == messages.Release(0, "", True, False)
 
 
+@pytest.mark.promise("a peer that sends what no node sends has failed, and no other node suffers")
 @pytest.mark.parametrize(
     ("kind", "fields", "seen"),
     [
@@ -217,6 +218,7 @@ def test_words_are_for_before_the_first_message_and_have_an_end() -> None:
     )
 
 
+@pytest.mark.control("a peer that sends what no node sends has failed, and no other node suffers")
 def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
     assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), PONG * 1000, 1000) == (
         "more messages than any node has a reason to send"
@@ -245,6 +247,7 @@ def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[A
     return made[0], made[1]
 
 
+@pytest.mark.promise("a new message is one type")
 def test_a_message_is_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     messages, codec = with_heat(monkeypatch)
     heat = messages.Heat((40, 95))
@@ -260,6 +263,7 @@ def test_a_message_is_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
         codec.unpack(codec.pack(heat), codec.BY_LEADER)
 
 
+@pytest.mark.control("a new message is one type")
 def test_a_type_that_no_node_says_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control."""
     messages, codec = with_heat(monkeypatch, in_table=False)

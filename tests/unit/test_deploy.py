@@ -301,6 +301,10 @@ def body(text: str, **options: Any) -> Any:
     return json.loads(modelarts.render(specs.load(text, "job.yaml", {}, {}), modelarts.Options(**given)))
 
 
+@pytest.mark.promise(
+    "a training job's body says what its spec does, and no secret of it",
+    control="the fields that differ, in the same test",
+)
 def test_a_training_job_is_what_its_variables_say() -> None:
     """A container with the body's variables has the spec that the file had, but for what the platform says."""
     text = (
@@ -356,6 +360,7 @@ def test_who_needs_no_secret_is_not_asked_for_one() -> None:
         assert ("EP128 the body has no secret" in "".join(told)) is wanted
 
 
+@pytest.mark.promise("a training job's body says what its spec does, and no secret of it")
 def test_every_secret_of_a_spec_is_named() -> None:
     text = (
         "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/', OK: x}\n"

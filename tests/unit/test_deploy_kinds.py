@@ -82,6 +82,7 @@ def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
 PLATFORMS = {"job": "kubernetes", "jobset": "jobset", "mpijob": "mpijob", "trainjob": "trainer", "volcano": "volcano"}
 
 
+@pytest.mark.promise("the Pods of every kind know the nodes by the platform's own adapter")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nodes", [1, 3, 12])
 def test_every_pod_knows_the_nodes_and_which_it_is(kind: str, nodes: int) -> None:
@@ -118,6 +119,7 @@ def test_all_kinds_have_one_pod_template(kind: str) -> None:
         assert differ <= {"env", *(("args", "startupProbe", "readinessProbe") if kind == "mpijob" else ())}
 
 
+@pytest.mark.promise("what a kind cannot express is said")
 def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
     (pod,) = templates(objects("job", 3)["job"])
     made = objects("trainjob", 3, resources=("nvidia.com/gpu=2",))["job"]["spec"]
@@ -152,6 +154,7 @@ def test_what_a_kind_cannot_express_is_said() -> None:
     assert all(note.count(" | ") == 2 for kind in KINDS for note in kubernetes.notes(*request(kind)))
 
 
+@pytest.mark.promise("only a job's own Pods are heard", control="one Pod by itself, in the same test")
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_job_s_own_pods_are_heard(kind: str) -> None:
     policy, labels = objects(kind, 3)["NetworkPolicy"]["spec"], {"matchLabels": LABELS}

@@ -108,6 +108,7 @@ def changed(manifest: dict[str, Any], path: tuple[str | int, ...], value: Any) -
     return dict(made)
 
 
+@pytest.mark.promise("a deployed file is valid by its reader's own schema")
 @pytest.mark.parametrize("version", apis.VERSIONS)
 @pytest.mark.parametrize("case", [*by_case()])
 def test_the_api_server_takes_it(case: Path, version: str) -> None:
@@ -122,6 +123,7 @@ def test_the_oldest_server_that_we_name_takes_what_is_its_own() -> None:
     assert [wrong for each in own for wrong in apis.mistakes(each, OLDEST)] == []
 
 
+@pytest.mark.control("a deployed file is valid by its reader's own schema")
 @pytest.mark.parametrize("manifest", [*by_kind()])
 def test_a_mistake_in_an_object_is_refused(manifest: dict[str, Any]) -> None:
     """The control: an object that is taken is refused with any mistake in it."""
@@ -135,12 +137,14 @@ def test_names_and_labels_are_what_a_server_takes() -> None:
         assert apis.mistakes({**service, "metadata": {"name": "demo", **wrong}}, NEWEST), wrong
 
 
+@pytest.mark.promise("a deployed file is valid by its reader's own schema")
 @pytest.mark.deployed("modelarts", "{case.name}", f"{MODELARTS}: CreateTrainingJob")
 @pytest.mark.parametrize("case", of("modelarts"), ids=lambda case: case.name)
 def test_the_api_takes_the_training_job(case: Path) -> None:
     assert apis.mistakes_of_training_job(json.loads(rendered(case).read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.control("a deployed file is valid by its reader's own schema")
 @pytest.mark.deployed("modelarts", "a body with a mistake anywhere", f"refused by {MODELARTS}")
 def test_a_mistake_in_a_training_job_is_refused() -> None:
     """The control."""
@@ -175,6 +179,7 @@ def odd_directives(script: str) -> list[str]:
     return sorted([*odd, *{name for name in names if names.count(name) > 1}, *re.findall("#SBATCH.*", rest)])
 
 
+@pytest.mark.promise("a deployed file is valid by its reader's own schema")
 @pytest.mark.deployed("slurm", "{case.name}", "directives as sbatch's manual has them")
 @pytest.mark.parametrize("case", of("slurm"), ids=lambda case: case.name)
 def test_sbatch_takes_the_directives(case: Path) -> None:
@@ -184,6 +189,7 @@ def test_sbatch_takes_the_directives(case: Path) -> None:
     assert odd_directives(script) == []
 
 
+@pytest.mark.control("a deployed file is valid by its reader's own schema")
 @pytest.mark.parametrize(
     "line",
     ["#SBATCH --node=2", "#SBATCH --nodes=two", "#SBATCH --nodes", "#SBATCH --nodes = 2", "#SBATCH --exclusive=",

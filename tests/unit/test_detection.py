@@ -58,18 +58,21 @@ def test_alone(name: str) -> None:
     assert chosen(facts(name)) == name
 
 
+@pytest.mark.control("a platform is recognised by its variables; an ambiguous one is an error")
 @pytest.mark.parametrize("name", ALONE)
 def test_empty_variables(name: str) -> None:
     """Variables that are empty recognise nobody"""
     assert chosen(facts(**dict.fromkeys(ALONE[name], ""))) == "local"
 
 
+@pytest.mark.promise("a platform is recognised by its variables; an ambiguous one is an error")
 @pytest.mark.parametrize(("above", "below"), ORDER, ids="-on-".join)
 def test_the_one_above_wins(above: str, below: str) -> None:
     """A platform wins over the one that carries it"""
     assert chosen(facts(above, below)) == above
 
 
+@pytest.mark.promise("a platform is recognised by its variables; an ambiguous one is an error")
 @pytest.mark.parametrize(("one", "other"), [("modelarts", "skypilot"), ("dstack", "sagemaker"), ("azureml", "vertex")])
 def test_two_of_one_line(one: str, other: str) -> None:
     """Two that nobody can tell apart are an error that names both and the setting"""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from entrypoint.registry import names
 from entrypoint.spec.table import fields
 
@@ -109,11 +111,13 @@ def gone(text: str) -> list[str]:
     return [*paths, *sorted(tests)]
 
 
+@pytest.mark.promise("every file and test that a page names exists, and every port is documented")
 def test_every_file_and_test_that_a_page_names_is_there() -> None:
     pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
     assert gone("".join(page.read_text() for page in pages)) == []
 
 
+@pytest.mark.control("every file and test that a page names exists, and every port is documented")
 def test_a_file_or_test_that_is_gone_is_named() -> None:
     assert gone("see entrypoint/host/derive.py and `test_of_old`, entrypoint/run.py") == [
         "entrypoint/host/derive.py",
@@ -121,6 +125,7 @@ def test_a_file_or_test_that_is_gone_is_named() -> None:
     ]
 
 
+@pytest.mark.promise("every file and test that a page names exists, and every port is documented")
 def test_every_port_and_launcher_is_in_the_table_of_ports() -> None:
     """A new setting of a port, or a new launcher, needs its line in what others on the network can reach."""
     text = (TREE / "docs/explanation/security.md").read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]

@@ -125,6 +125,7 @@ class Job:
         return self.leader.outcome
 
 
+@pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
 def test_a_node_that_comes_while_the_others_end() -> None:
     job = Job()
     job.meet(0, 1)
@@ -147,6 +148,7 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     assert job.outcome == WELL
 
 
+@pytest.mark.control("a node of an elastic job counts once its launcher has met the others")
 def test_a_node_that_has_met_the_others_counts() -> None:
     """The control: its end is awaited, also where its word comes last, and its failure is the job's."""
     job = Job()

@@ -121,6 +121,10 @@ def begins(words: ast.AST, call: ast.AST, inside: dict[ast.AST, ast.AST]) -> lis
     return [each for value in found for each in begins(value, call, inside)]
 
 
+@pytest.mark.promise(
+    "every message that ends a job or warns has an id and an explanation",
+    control="messages without one, in the same tests",
+)
 @pytest.mark.see("words", "every message that ends a job or warns has an id")
 def test_every_message_that_ends_a_job_has_an_id() -> None:
     assert [line for name, source in sources() if name.endswith(".py") for line in without_id(name, source)] == []
@@ -132,6 +136,7 @@ def test_every_message_that_ends_a_job_has_an_id() -> None:
     assert without_id("x.py", 'say(f"warning: {words}", f"warning: few {what}")') == ["x.py:1: f'warning: few {what}'"]
 
 
+@pytest.mark.promise("every message that ends a job or warns has an id and an explanation")
 @pytest.mark.see("words", "every id has an entry, and every entry a message")
 def test_every_id_has_an_entry_and_every_entry_a_place(record_property: Callable[[str, object], None]) -> None:
     found = {id for name, source in sources() for id in given(name, source)}
@@ -168,6 +173,7 @@ def test_every_status_of_ours_is_explained() -> None:
         assert explain.of_status(number).cause
 
 
+@pytest.mark.promise("every message that ends a job or warns has an id and an explanation")
 def test_the_page_is_up_to_date() -> None:
     written = (TREE / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
     assert written == markdown(), "run `make golden` and read the difference"

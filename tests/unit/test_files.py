@@ -66,6 +66,7 @@ MASKS = [0o000, 0o022, 0o077]
 # Modes
 
 
+@pytest.mark.promise("the run directory is ours, private from its first byte, and of one job")
 @pytest.mark.parametrize("mask", MASKS)
 def test_the_directory_is_ours_alone(mask: int, tmp_path: Path) -> None:
     with umask(mask), held(tmp_path / "run") as run_dir:
@@ -225,6 +226,7 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
         assert (run_dir.path / "file").read_text() == "first"
 
 
+@pytest.mark.control("the run directory is ours, private from its first byte, and of one job")
 def test_after_close_the_next_may_have_it(tmp_path: Path) -> None:
     for _ in range(2):
         with held(tmp_path / "run"):

@@ -18,6 +18,10 @@ def name(path: Path) -> str:
     return str(path.relative_to(CASES))
 
 
+@pytest.mark.promise("every file of every launcher is as written down", control="a changed line of a template")
+@pytest.mark.promise(
+    "every TensorFlow process is told the same number of workers", control="tensorflow/two, in the same test"
+)
 @pytest.mark.parametrize("case", cases(), ids=name)
 def test_golden(case: Path) -> None:
     assert expectation(case) == (case / "expect.yaml").read_text(encoding="utf-8"), f"{name(case)}: {READ}"

@@ -14,10 +14,12 @@ def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float) -> No
     assert oldest + limit <= heartbeat.patience(limit)
 
 
+@pytest.mark.control("time for which this host was suspended is not held against its peers")
 def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
     assert (heartbeat.interval(15.0), heartbeat.patience(15.0)) == (3.0, 18.0)
 
 
+@pytest.mark.promise("time for which this host was suspended is not held against its peers")
 @pytest.mark.parametrize(
     ("due", "now", "heard"),
     [

@@ -224,6 +224,7 @@ def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
     planned("mpirun", (V6, 2), (replace(V6, name="ib0"), 2))  # nobody asked: Open MPI looks by itself
 
 
+@pytest.mark.promise("an ambiguous interface name is refused before Open MPI waits forever")
 @pytest.mark.parametrize(
     ("own", "other", "asked", "refused"),
     [

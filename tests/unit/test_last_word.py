@@ -71,6 +71,7 @@ def worker(started: bool = True) -> Node:
     return node
 
 
+@pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
 def test_a_released_worker_stays_until_the_leader_ends_the_session() -> None:
     node = worker()
     assert node.hears(RELEASE) == [actions.ReportPhases(), actions.Send(0, messages.Goodbye())]
@@ -79,6 +80,7 @@ def test_a_released_worker_stays_until_the_leader_ends_the_session() -> None:
     assert node.told(events.SessionLost(0)) == [END]
 
 
+@pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
 def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
     node = worker()
     node.hears(RELEASE)

@@ -58,6 +58,7 @@ def test_every_process_of_jax_knows_where_and_which_it_is(text: str, where: str,
     assert made.launch.completion == "first-failure"
 
 
+@pytest.mark.control("nobody but the launcher says which process of JAX one is")
 def test_a_coordinator_that_a_platform_names_stays_and_its_numbers_of_nodes_do_not() -> None:
     env = {"JAX_COORDINATOR_ADDRESS": "other:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
     (program, _) = build(f"launcher: jax\n{TWO}slots: 2", env).launch.programs
@@ -75,6 +76,7 @@ def test_cards_that_cannot_be_shared_evenly() -> None:
         build("launcher: jax\nslots: 3", cards=4)
 
 
+@pytest.mark.promise("nobody but the launcher says which process of JAX one is")
 @pytest.mark.parametrize("name", ["JAX_PROCESS_ID", "JAX_NUM_PROCESSES"])
 def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
     with pytest.raises(SpecError) as caught:

@@ -112,11 +112,13 @@ def slow(function: Callable[[str], Any]) -> Iterator[str]:
             yield unit
 
 
+@pytest.mark.promise("the time of every regular expression grows with the text's length alone")
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_the_time_grows_with_the_length_alone(name: str) -> None:
     assert next(slow(EXPRESSIONS[name]), None) is None
 
 
+@pytest.mark.control("the time of every regular expression grows with the text's length alone")
 def test_a_square_is_noticed() -> None:
     assert next(slow(re.compile(r"[0-9]*\.?[0-9]+").fullmatch)) == "1"
     assert next(slow(re.compile(r"(?<![\w.-])[\w.-]*(?:secret|token)[^\s=:]*[=:]").search)) == "token"

@@ -41,6 +41,7 @@ def through(maker: frames.Framer, given: list[bytes]) -> list[bytes]:
     return [piece for data in given for piece in maker.take(data)] + maker.rest()
 
 
+@pytest.mark.promise("a line cut anywhere is whole again, and JSON returns every byte")
 @given(given=pieces)
 def test_json_lines_are_what_was_printed(given: list[bytes]) -> None:
     maker = lines.Lines(lines.json("worker-1", "3", "stdout"))
@@ -97,6 +98,9 @@ def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], dat
 TAGS = [("mpirun", b"[1,%d]<stdout>:"), ("prterun", b"[1,%d]<stdout>: ")]
 
 
+@pytest.mark.promise(
+    "a line cut anywhere is whole again, and JSON returns every byte", control="bare mpirun, in loopback/test_logs.py"
+)
 @pytest.mark.parametrize(("mpi", "begin"), TAGS)
 @given(given=st.lists(pieces, min_size=2, max_size=2), cut=st.integers(1, 50), read=st.integers(1, 90))
 def test_what_an_mpi_cuts_and_tags_is_whole_again(

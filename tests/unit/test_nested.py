@@ -23,6 +23,7 @@ def refused(command: str) -> str:
     return ""
 
 
+@pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize(
     ("command", "ours"),
     [
@@ -66,6 +67,7 @@ def test_a_launcher_is_seen(command: str, ours: str) -> None:
     assert f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with the program alone" in said
 
 
+@pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize(
     "command",
     [

@@ -48,12 +48,14 @@ def found(result: NetcheckResult, limits: Limits = WARN) -> list[tuple[tuple[int
 ALL = ("latency", "send", "receive")
 
 
+@pytest.mark.promise("`netcheck` names the node whose packets are late, and its cause")
 @pytest.mark.parametrize("nodes", [3, 4, 5, 8, 33])
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_slow_node_is_named_and_nobody_else(nodes: int, late: int) -> None:
     assert found(of(nodes, slow(late))) == [((late,), ALL, False)]
 
 
+@pytest.mark.control("`netcheck` names the node whose packets are late, and its cause")
 @pytest.mark.parametrize("nodes", [2, 3, 4, 16])
 def test_where_all_are_alike_nobody_is(nodes: int) -> None:
     assert found(of(nodes)) == []
@@ -64,6 +66,7 @@ def test_two_slow_nodes_of_eight() -> None:
     assert found(of(8, late)) == [((1,), ALL, False), ((6,), ALL, False)]
 
 
+@pytest.mark.control("`netcheck` names the node whose packets are late, and its cause")
 def test_a_slow_pair_is_no_slow_node() -> None:
     late: Change = lambda a, b: slow(1)(a, b) if (a, b) == (1, 3) else None  # noqa: E731
     assert found(of(5, late)) == [((1, 3), ALL, False)]
@@ -178,6 +181,7 @@ class Links(HTMLParser):
             self.found.append(tag)
 
 
+@pytest.mark.promise("the heat map needs no network, and text of other nodes is text there")
 def test_the_page_asks_for_nothing() -> None:
     parser = Links()
     parser.feed(made_up_page())
@@ -185,6 +189,7 @@ def test_the_page_asks_for_nothing() -> None:
     assert "url(" not in made_up_page()
 
 
+@pytest.mark.control("the heat map needs no network, and text of other nodes is text there")
 @pytest.mark.parametrize("nodes", [4, 40])
 def test_the_slow_node_s_row_and_column_stand_out(nodes: int) -> None:
     shown = made_up_page(nodes)
@@ -207,6 +212,7 @@ def test_where_nobody_is_slow_nothing_stands_out() -> None:
     assert "No node is slow as against the others." in shown
 
 
+@pytest.mark.promise("the heat map needs no network, and text of other nodes is text there")
 def test_what_others_said_is_text_on_the_page() -> None:
     bad = of(3, lambda a, b: Measured(a, b, error='<script>alert("1")</script>'))
     shown = page(bad, findings(bad, WARN), "<b>")

@@ -71,6 +71,7 @@ def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
     assert located(pod("js-w-1-10", 10), hosts).me == 4
 
 
+@pytest.mark.control("the Pods of every kind know the nodes by the platform's own adapter")
 @pytest.mark.parametrize(
     ("facts", "text", "message"),
     [

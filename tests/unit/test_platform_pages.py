@@ -118,6 +118,10 @@ def test_every_platform_says_how_it_gives_all_nodes_one_secret() -> None:
     assert [name for name in registry.names("platforms") if f"`{name}`" not in rows] == []
 
 
+@pytest.mark.promise(
+    "what a cloud's page shows for pasting is a job of two nodes there",
+    control="the block without these variables, in the same test",
+)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_s_block_is_a_job_of_two_nodes(name: str) -> None:
     """What is pasted from a cloud's page is a job of two nodes there"""

@@ -46,6 +46,7 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return limits
 
 
+@pytest.mark.control("a weak machine is named before any rank starts")
 def test_an_ordinary_machine_is_told_nothing(tmp_path: Path, handles: list[int]) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     assert preflight.check(draft(topology(tmp_path / "run")), tmp_path) == []

@@ -77,6 +77,7 @@ WORKER = (
 )
 
 
+@pytest.mark.promise("a node's phases have no gap and add up; the late node is the last")
 def test_a_worker() -> None:
     kept = play(record(1), *WORKER)
     assert own(kept, 125.0) == [

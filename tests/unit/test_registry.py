@@ -107,6 +107,7 @@ def test_the_one_asked_for_wins_over_two(more: Path) -> None:
     assert registry.choose("platforms", "zeta", both, "local").__name__ == "entrypoint.platforms.zeta"
 
 
+@pytest.mark.control("a new launcher is one file, one template and one folder of cases")
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -162,6 +162,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 PAGES = sorted((Path(__file__).parents[2] / "templates").rglob("*.html.j2"))
 
 
+@pytest.mark.promise("every page's policy lets it load and run nothing")
 @pytest.mark.parametrize("template", PAGES, ids=lambda path: path.stem)
 def test_a_page_may_load_and_run_nothing(template: Path) -> None:
     """Every page has the strict policy ahead of all that it applies to, and nothing that the policy would stop."""
@@ -173,6 +174,7 @@ def test_a_page_may_load_and_run_nothing(template: Path) -> None:
     assert not re.search(r"<(script|link|img|iframe|form|base|object)\b|\bon\w+=|url\(|@import", rest)
 
 
+@pytest.mark.control("every page's policy lets it load and run nothing")
 def test_every_page_is_tried() -> None:
     """The control of the one above: it has the pages that are known."""
     assert [path.stem for path in PAGES] == ["netcheck.html", "timeline.html"]

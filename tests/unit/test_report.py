@@ -28,6 +28,7 @@ def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float
     }
 
 
+@pytest.mark.promise("clocks that begin anywhere and drift apart meet on one axis")
 @pytest.mark.parametrize("by", [0.0, 1e6, -1e6])
 def test_clocks_that_begin_anywhere_meet_on_one_axis(by: float) -> None:
     shift = ClockShift.between(THEIRS, shifted(by))
@@ -42,6 +43,7 @@ def test_the_tighter_limits_count() -> None:
     assert (shift(10.0), shift.error) == pytest.approx((110.0, 0.002))
 
 
+@pytest.mark.promise("clocks that begin anywhere and drift apart meet on one axis")
 def test_clocks_that_drift_apart_over_days() -> None:
     shift = ClockShift.between(THEIRS, shifted(100.0, later=4.0))
     assert shift is not None
@@ -49,6 +51,7 @@ def test_clocks_that_drift_apart_over_days() -> None:
     assert shift.error == pytest.approx(0.25)
 
 
+@pytest.mark.control("clocks that begin anywhere and drift apart meet on one axis")
 def test_a_node_that_heard_nothing_has_no_place() -> None:
     assert ClockShift.between(dict.fromkeys(THEIRS, 0.0), shifted(1.0)) is None
     given = recorded()
@@ -92,6 +95,7 @@ def test_a_node_that_worker_0_found_late_is_the_last() -> None:
     assert words.endswith("after its sshd listened, 7.01 s of that for DNS."), words
 
 
+@pytest.mark.promise("a node that dies leaves its part out, and the report says so")
 def test_who_is_missing_is_named() -> None:
     given = recorded(lost=(2,))
     del given["peers"]["1"]
@@ -133,6 +137,10 @@ def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> N
     assert "rank 3" in threads.values()
 
 
+@pytest.mark.promise(
+    "the trace follows Perfetto's rules: numbers from 1, no overlap",
+    control="a trace that began at 0, before it was changed",
+)
 def test_the_trace_is_what_perfetto_asks_for() -> None:
     """Whole numbers, no process or thread 0, no time before 0, no thread of two processes, nothing that overlaps."""
     made = json.loads(trace(timeline()))

@@ -161,6 +161,7 @@ def lengths(sources: Sources) -> list[str]:
 # The house, and the controls
 
 
+@pytest.mark.promise("import rules, effects, docstrings and lengths hold")
 @pytest.mark.parametrize("rule", [import_order, effects, sleeps, docstrings, lengths])
 def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
     assert len(sources) > 20
@@ -219,6 +220,7 @@ BREACHES = [
 ]
 
 
+@pytest.mark.control("import rules, effects, docstrings and lengths hold")
 @pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
 def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
     assert rule({path: text}) == [breach]

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.containers import TREE
+from tests.promises import promises, sources
 from tests.rows import EXAMPLES, LAUNCHERS, ROWS, agrees, expected, places
 
 GOOD = "loss 1.5 -> 0.5\ndifference to one process: 1.0e-13 (allowed 1e-12)\n"
@@ -21,17 +22,13 @@ def test_every_row_names_a_test_of_its_own() -> None:
         assert re.search(rf"^def {function}\(", (TREE / file).read_text(), re.M), row.test
 
 
-def gone(text: str) -> list[str]:
-    """Tests that the text names and that are not there."""
-    named = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", text)
-    assert named
-    return [name for file, name in named if f"def {name}(" not in (TREE / "tests" / file).read_text()]
-
-
-def test_every_promise_names_a_test_that_is_there() -> None:
-    table = (TREE / "tests/README.md").read_text()
-    assert gone(table) == []
-    assert gone(table.replace("::test_precedence", "::test_preference")) == ["test_preference"]  # the control
+def test_every_promise_has_a_test_and_a_control() -> None:
+    every = promises(sources())
+    assert len(every) > 100
+    assert [(promise.text, promise.lacks) for promise in every if promise.lacks] == []
+    # The control: one that has lost its test, and one without a control.
+    module = '@pytest.mark.control("a")\ndef test_a(): ...\n@pytest.mark.promise("b")\ndef test_b(): ...\n'
+    assert [promise.lacks for promise in promises({"unit/test_x.py": module})] == ["a test", "a control"]
 
 
 def test_every_example_that_trains_is_in_a_row() -> None:
@@ -47,6 +44,7 @@ def test_agreement_is_noticed() -> None:
     agrees(GOOD, "1e-12")
 
 
+@pytest.mark.control("every launcher trains over several nodes as one process would")
 @pytest.mark.parametrize(
     "log",
     [

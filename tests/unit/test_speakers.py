@@ -135,6 +135,7 @@ def test_each_message_is_in_the_table() -> None:
     assert set(SAMPLES) == {*messages.FROM_WORKER, *messages.FROM_LEADER}
 
 
+@pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("launcher", REFUSED)
 @pytest.mark.parametrize("message", messages.FROM_WORKER)
 def test_what_a_worker_may_say_of_a_running_job(launcher: str, message: type) -> None:
@@ -163,6 +164,7 @@ def test_what_a_worker_may_say_before_the_start(launcher: str, message: type) ->
     assert node.outcome is None or node.outcome.status != 0
 
 
+@pytest.mark.control("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("message", [messages.RankStart, messages.RankEnd, messages.Ended])
 def test_what_only_the_own_node_says(message: type) -> None:
     """The control: the same of the leader's own programs, under mpirun."""
@@ -179,6 +181,7 @@ def test_a_check_hears_of_a_check_alone() -> None:
     assert node.rejected() == {1}
 
 
+@pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("started", [False, True])
 @pytest.mark.parametrize("called", [False, True])
 @pytest.mark.parametrize("message", messages.FROM_LEADER)

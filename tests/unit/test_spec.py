@@ -69,6 +69,7 @@ launcher: mpirum
 """
 
 
+@pytest.mark.promise("all mistakes of a spec are told at once, each with its place")
 def test_six_mistakes_are_six_lines() -> None:
     assert problems(SIX_MISTAKES) == [
         "job.yaml:2:1: comand: EP102 unknown key | `comand` | did you mean `command`?",
@@ -167,6 +168,7 @@ BAD = [
 ]  # fmt: skip
 
 
+@pytest.mark.control("all mistakes of a spec are told at once, each with its place")
 @pytest.mark.parametrize(("text", "expected"), BAD)
 def test_one_mistake_is_one_line(text: str, expected: str) -> None:
     assert problems(text) == [f"job.yaml:{expected}"]
@@ -260,6 +262,7 @@ ENV = {"ENTRYPOINT_SSH_PORT": "3", "MY_SSHD_PORT": "4", "SSHD_PORT": "5"}
 SPEC_PORT = "\nssh:\n  port: 6\n"
 
 
+@pytest.mark.promise("a flag wins over a variable, a variable over the file", control="its own cases")
 @pytest.mark.parametrize(
     ("text", "env", "flag", "port", "source"),
     [

@@ -67,6 +67,9 @@ def seen(deed: Callable[[Any, Any], Any], by: Any, frozen: bool) -> Any:
         return type(error)
 
 
+@pytest.mark.promise(
+    "our dataclasses do what the standard library's do", control="the standard library, in the same test"
+)
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("deed", DEEDS)
 def test_it_does_what_the_standard_library_s_does(deed: str, frozen: bool) -> None:
