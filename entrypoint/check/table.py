@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from entrypoint.check.findings import Finding, summary
-from entrypoint.check.observed import Observation, plain
+from entrypoint.check.observed import Observation
 from entrypoint.model import Outcome
+from entrypoint.wire import plain
 
 _HEAD = ("", "node", "what", "seen", "needed", "fix")
 _WIDEST = (7, 30, 30, 70, 34, 70)  # characters of each column; the last ones give way on a narrow terminal

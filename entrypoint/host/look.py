@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from entrypoint.check.observed import Name, Named, Observation, Refusal, plain
+from entrypoint.check.observed import Name, Named, Observation, Refusal
 from entrypoint.host import checks, machine, tools
 from entrypoint.host.threads import in_thread
 from entrypoint.model import Check, Facts, Plan, Topology
 from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
+from entrypoint.wire import plain
 
 Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
 

@@ -26,6 +26,7 @@ from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
+from entrypoint.wire import Invalid
 
 
 class Leader:
@@ -342,6 +343,12 @@ class Leader:
         self._act(actions.CloseSession(node))
         self._lose(node, f"it says what no node of this job does: {why}")
 
+    def _probe_result(self, node: int, message: messages.ProbeResult) -> None:
+        try:
+            self._survey.observed(node, message)
+        except Invalid as error:
+            self._reject(node, str(error))
+
     def _rank_start(self, node: int, message: messages.RankStart) -> None:
         host, what = self._host(node), f"rank {message.rank}"
         other = self._ranks.started(message.rank, host)
@@ -521,5 +528,5 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
-    messages.ProbeResult: lambda leader, node, message: leader._survey.observed(node, message),
+    messages.ProbeResult: Leader._probe_result,
 }

@@ -16,6 +16,7 @@ from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
+from entrypoint.wire import read
 
 if TYPE_CHECKING:  # a job that runs needs none of it
     from entrypoint.check.observed import Observation
@@ -58,10 +59,10 @@ class Inquiry:
         return True
 
     def observed(self, node: int, message: messages.ProbeResult) -> None:
-        """A node has looked at itself."""
-        from entrypoint.check.observed import Observation, read
+        """A node has looked at itself. Raises Invalid where that is no Observation."""
+        from entrypoint.check.observed import Observation
 
-        self._seen[node] = read(Observation, message.seen)
+        self._seen[node] = read(Observation, message.seen, "probe_result.seen")
         self._talk.note(node, messages.ProbeResult)
 
     def _show(self) -> None:

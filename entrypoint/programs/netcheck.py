@@ -16,7 +16,6 @@ if __name__ == "__main__":
 from entrypoint.errors import EntrypointError, OsError, RetryError
 from entrypoint.host.files import explained, put
 from entrypoint.host.proc import undo_launcher
-from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.result import Limits, NetcheckResult, as_json
@@ -27,6 +26,7 @@ from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Unauthent
 from entrypoint.programs.netmeeting import Coordinator, log
 from entrypoint.programs.netmessages import Arrival, Leave, MeasurePair, Reduce, SweepEnd, SweepPort, Unmeasured
 from entrypoint.text import escaped_lines
+from entrypoint.wire import Invalid
 
 _AGAIN = 0.2  # seconds between two tries to reach worker-0's program, which may not listen yet
 

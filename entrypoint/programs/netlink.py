@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.job.messages import Invalid
 from entrypoint.programs.netmessages import MOST, pack, unpack
+from entrypoint.wire import Invalid
 
 _MAGIC = b"entrypoint netcheck 2\n"
 _CHALLENGE = _PROOF = 32  # bytes

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
 from entrypoint.netcheck.result import Measured, NetcheckResult, Reduced, bus_bandwidth
 from entrypoint.programs import netpair, netsweep
@@ -27,6 +26,7 @@ from entrypoint.programs.netmessages import (
     Unmeasured,
 )
 from entrypoint.text import escaped, one_line
+from entrypoint.wire import Invalid
 
 _TEXT = 300  # characters of an error
 _STRANGERS = 64  # that are named

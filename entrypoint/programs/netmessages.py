@@ -13,88 +13,90 @@ Leave                                                       nothing more is aske
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from entrypoint.job.messages import Invalid, _as, _list, _number, _row, _text, _truth, _whole
-from entrypoint.values import dataclass, fields
+from entrypoint.text import from_json
+from entrypoint.values import dataclass
+from entrypoint.wire import Invalid, Length, Range, Text, read
 
 MOST = 1 << 16  # bytes of a message
 _BRACKETS = 500  # in a message, so that it is not deep; no node has a reason for as many
 _NODES = 1 << 20
-_EVER = 1e9  # no figure is as high
 STRANGERS = 16  # that a node names
-_WHY = 300  # characters
-_HOST = 255
 
-_port = _whole(0, 65535)
-_seconds = _number(0, 60)
-_figure = _number(0, _EVER)
-_strangers = _list(_text(60), STRANGERS)
+Node = Annotated[int, Range(0, _NODES)]
+Port = Annotated[int, Range(0, 65535)]
+Seconds = Annotated[float, Range(0, 60)]
+Figure = Annotated[float, Range(0, 1e9)]
+Host = Annotated[str, Text(255)]
+Why = Annotated[str, Text(300)]
+Strangers = Annotated[tuple[Annotated[str, Text(60)], ...], Length(STRANGERS)]
+Sizes = Annotated[tuple[tuple[Annotated[int, Range(1, 1 << 40)], Figure], ...], Length(64)]
 
 
 @dataclass(frozen=True)
 class Arrival:
     """A node that came; `address` is "" where it is reached as in the roll call."""
 
-    rank: int = _as(_whole(0, _NODES))
-    port: int = _as(_port)
-    address: str = _as(_text(_HOST))
-    torch: bool = _as(_truth)
+    rank: Node
+    port: Port
+    address: Host
+    torch: bool
 
 
 @dataclass(frozen=True)
 class MeasurePair:
     """MeasurePair with this node, which is reached there."""
 
-    node: int = _as(_whole(0, _NODES))
-    host: str = _as(_text(_HOST))
-    port: int = _as(_port)
-    seconds: float = _as(_seconds)
+    node: Node
+    host: Host
+    port: Port
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
 class Figures:
     """What a pair has measured, as a Measured has it."""
 
-    latency_ms: float = _as(_figure)
-    worst_ms: float = _as(_figure)
-    there_gbps: float = _as(_figure)
-    back_gbps: float = _as(_figure)
-    strangers: tuple[str, ...] = _as(_strangers)
+    latency_ms: Figure
+    worst_ms: Figure
+    there_gbps: Figure
+    back_gbps: Figure
+    strangers: Strangers
 
 
 @dataclass(frozen=True)
 class Unmeasured:
     """Why a pair has not."""
 
-    why: str = _as(_text(_WHY))
-    strangers: tuple[str, ...] = _as(_strangers)
+    why: Why
+    strangers: Strangers
 
 
 @dataclass(frozen=True)
 class Reduce:
     """Take part in the all-reduce of so many nodes; port 0 is for the first, which chooses one."""
 
-    nodes: int = _as(_whole(1, _NODES))
-    host: str = _as(_text(_HOST))
-    port: int = _as(_port)
+    nodes: Annotated[int, Range(1, _NODES)]
+    host: Host
+    port: Port
 
 
 @dataclass(frozen=True)
 class SweepPort:
     """Where the first one waits for the others; 0 where it ended before."""
 
-    port: int = _as(_port)
+    port: Port
 
 
 @dataclass(frozen=True)
 class SweepEnd:
     """The all-reduce's sizes in bytes and their seconds; `why` it ended early, or ""."""
 
-    backend: str = _as(_text(20))
-    rows: tuple[tuple[int, float], ...] = _as(_list(_row("no size and seconds", _whole(1, 1 << 40), _figure), 64))
-    why: str = _as(_text(_WHY))
-    strangers: tuple[str, ...] = _as(_strangers)
+    backend: Annotated[str, Text(20)]
+    rows: Sizes
+    why: Why
+    strangers: Strangers
 
 
 @dataclass(frozen=True)
@@ -111,21 +113,21 @@ class Echo:
 class Drain:
     """A stream follows, for so long; say what arrived."""
 
-    seconds: float = _as(_seconds)
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
 class Pour:
     """Send a stream, for so long."""
 
-    seconds: float = _as(_seconds)
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
 class Received:
     """Gbit/s of a stream that arrived."""
 
-    gbps: float = _as(_figure)
+    gbps: Figure
 
 
 def pack(message: Any) -> bytes:
@@ -138,16 +140,10 @@ def unpack(data: bytes, *kinds: type) -> Any:
     if data.count(b"[") + data.count(b"{") > _BRACKETS:
         raise Invalid("a message of too many parts")
     try:
-        given = json.loads(data)
+        given = from_json(data)
     except ValueError:
         raise Invalid("a message that is no JSON") from None
-    kind = next((each for each in kinds if isinstance(given, dict) and given.get("kind") == each.__name__), None)
-    if kind is None:
-        raise Invalid(f"neither {' nor '.join(each.__name__ for each in kinds)}")
-    taken = {}
-    for field in fields(kind):
-        try:
-            taken[field.name] = field.metadata["check"](given.get(field.name))
-        except Invalid as error:
-            raise Invalid(f"{kind.__name__}, {field.name}: {error}") from None
-    return kind(**taken)
+    for kind in kinds:
+        if isinstance(given, dict) and given.get("kind") == kind.__name__:
+            return read(kind, given, kind.__name__)
+    raise Invalid(f"neither {' nor '.join(each.__name__ for each in kinds)}")

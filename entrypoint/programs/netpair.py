@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from entrypoint.job.messages import Invalid
 from entrypoint.programs.netlink import (
     HANDSHAKE,
     Deadline,
@@ -25,6 +24,7 @@ from entrypoint.programs.netlink import (
     read,
 )
 from entrypoint.programs.netmessages import STRANGERS, Drain, Echo, Figures, Pour, Received
+from entrypoint.wire import Invalid
 
 _TRIP = 64  # bytes of a round trip, as many as PeerLink.answer gives
 _TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, Invalid, kind_of
+from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
 from entrypoint.text import one_line
-from entrypoint.values import fields
+from entrypoint.wire import Invalid, read
 
 Kinds = Mapping[str, type]
 
@@ -55,15 +55,10 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
         given = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "heartbeat": 1, "leader": "", "address": ""} | {
             "toolkit": given.get("toolkit")
         }
-    checked = {}
-    for field in fields(kinds[kind]):
-        if (name := field.name) not in given:
-            raise Invalid(f"{kind} without {name}")
-        try:
-            checked[name] = field.metadata["check"](given[name])
-        except Invalid as error:
-            raise Invalid(f"{kind}, {name}: {error}{_quoted(json.dumps(given[name]).encode(), secret)}") from None
-    return kinds[kind](**checked)
+    try:
+        return read(kinds[kind], given, kind)
+    except Invalid as error:
+        raise Invalid(f"{error}{_quoted(json.dumps(error.value).encode(), secret)}") from None
 
 
 class Intake:

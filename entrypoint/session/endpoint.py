@@ -22,6 +22,7 @@ from entrypoint.host.files import RunDir
 from entrypoint.host.pipes import PipeListener
 from entrypoint.job import messages
 from entrypoint.session import codec
+from entrypoint.wire import Invalid
 
 _FROM, _TO = 3, 4  # the session's streams in `attend`
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
@@ -87,7 +88,7 @@ class Endpoint:
                     taken = True
                     if self._session is session:
                         self._on_message(message)
-        except messages.Invalid as error:
+        except Invalid as error:
             session.why = f"it says what no leader does: {error}"
         except OSError:  # it was over before we came
             pass

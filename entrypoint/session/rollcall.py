@@ -24,7 +24,6 @@ from entrypoint.host.keys import Keys
 from entrypoint.host.progress import rest
 from entrypoint.host.speaker import Log
 from entrypoint.job import events, messages
-from entrypoint.job.messages import Invalid
 from entrypoint.model import Interface, Node, NodeReport, Outcome
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
@@ -32,6 +31,7 @@ from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
+from entrypoint.wire import Invalid
 
 _TRY = 5.0  # seconds of silence in one step of one attempt
 _ATTEMPT = 15.0  # seconds for all steps of one attempt: a peer that freezes may come back elsewhere

@@ -10,11 +10,11 @@ import paramiko
 
 from entrypoint.host.speaker import Log
 from entrypoint.job import events
-from entrypoint.job.messages import Invalid
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 from entrypoint.session.transport import Transport
 from entrypoint.text import one_line
+from entrypoint.wire import Invalid
 
 WORDS = 1000  # characters of a session's stderr that are shown
 

@@ -83,7 +83,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
         (
             "say('node_info', **facts | {'not_ready': [0, '', False]})",
             69,
-            "node_info, not_ready: not a whole number from 1 to 255: [0",
+            "node_info.not_ready[0]: not a whole number from 1 to 255: 0",
         ),
         (
             "say('node_info', **facts); await_start(); say('failed', status=256, reason='x', **own)",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from entrypoint.job.messages import Invalid
 from entrypoint.programs import netlink, netpair
 from entrypoint.programs.netlink import Deadline, PeerLink, Unauthenticated, admit, connect
 from entrypoint.programs.netmessages import Drain, Echo, MeasurePair, Pour, Received
+from entrypoint.wire import Invalid
 
 pytestmark = pytest.mark.see
 TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from entrypoint import supervised
-from entrypoint.job.messages import Invalid
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.result import Limits, Measured, NetcheckResult
 from entrypoint.plan.netcheck import SETTINGS, WHY
@@ -27,6 +26,7 @@ from entrypoint.programs import netlink, netpair
 from entrypoint.programs.netlink import PeerLink, connect
 from entrypoint.programs.netmeeting import Coordinator
 from entrypoint.programs.netmessages import Arrival, Drain, Echo, Leave, MeasurePair, Pour
+from entrypoint.wire import Invalid
 from tests.cluster import free_port
 from tests.process.bench import until
 

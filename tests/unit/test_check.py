@@ -21,12 +21,11 @@ from entrypoint.check.observed import (
     Observation,
     Port,
     Refusal,
-    plain,
-    read,
 )
 from entrypoint.check.report import report
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
 from entrypoint.values import replace
+from entrypoint.wire import Invalid, plain, read
 
 pytestmark = pytest.mark.see
 
@@ -371,25 +370,25 @@ def test_what_is_seen_arrives_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("value", "wrong"),
     [
-        ([], "observation: no names and values"),
-        ({"handles": "many"}, "handles: not a number"),
-        ({"handles": float("nan")}, "handles: not a number"),
-        ({"handles": True}, "handles: not a number"),
+        ([], "not an object"),
+        ({"handles": "many"}, "handles: not a whole number"),
+        ({"handles": float("nan")}, "handles: not a whole number from -4611686018427387904 to "),
+        ({"handles": True}, "handles: not a whole number"),
         ({"system": 3}, "system: not a text"),
         ({"may_lock": 1}, "may_lock: neither true nor false"),
-        ({"disks": [{"path": 5}]}, "disks: path: not a text"),
+        ({"disks": [{"path": 5}]}, r"disks\[0\].path: not a text"),
         ({"disks": {}}, "disks: not a list of at most 300"),
         ({"names": [{}] * 301}, "names: not a list of at most 300"),
-        ({"own": 7}, "own: name: no names and values"),
+        ({"own": 7}, "own: not an object"),
     ],
 )
 def test_nonsense_is_refused(value: Any, wrong: str) -> None:
-    with pytest.raises(ValueError, match="^" + wrong):
+    with pytest.raises(Invalid, match="^" + wrong):
         read(Observation, value)
 
 
 def test_what_moves_a_cursor_does_not_arrive() -> None:
-    assert read(Observation, {"system": "a\x1b[2Jb\nc" + "x" * 900}).system == "a [2Jb c" + "x" * 492
+    assert read(Observation, {"system": "a\x1b[2Jb\nc" + "x" * 900}).system == "ab c" + "x" * 493 + "..."
 
 
 WELL, ODD, BAD = Finding("ok", "a", "A", "1"), Finding("warning", "b", "B", "2"), Finding("error", "c", "C", "3")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from entrypoint.job import messages
-from entrypoint.job.messages import Invalid
 from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
 from entrypoint.text import one_line
+from entrypoint.wire import Invalid
 from tests.contributing import section
 
 FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "not_ready": None}
@@ -75,43 +75,47 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         (
             "node_info",
             {**FACTS, "not_ready": [0, "x", True]},
-            "node_info, not_ready: not a whole number from 1 to 255: [0",
+            "node_info.not_ready[0]: not a whole number from 1 to 255: 0",
         ),
         ("node_info", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
         ("node_info", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
-        ("node_info", {**FACTS, "not_ready": "x"}, "neither null nor a status, a reason, and true or false"),
+        ("node_info", {**FACTS, "not_ready": "x"}, "node_info.not_ready: not a list of 3: "),
         ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
-        ("node_info", {**FACTS, "attempt": 0}, "node_info, attempt: not a whole number from 1"),
-        ("node_info", {**FACTS, "not_ready": [73]}, "neither null nor"),
-        ("failed", {"status": 0, "reason": "x"}, "failed, status: not a whole number from 1 to 255: 0"),
+        ("node_info", {**FACTS, "attempt": 0}, "node_info.attempt: not a whole number from 1"),
+        ("node_info", {**FACTS, "not_ready": [73]}, "node_info.not_ready: not a list of 3: [73]"),
+        ("failed", {"status": 0, "reason": "x"}, "failed.status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
         ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
         ("failed", {"status": 1.0, "reason": "x"}, "from 1 to 255"),
-        ("failed", {"status": 1, "reason": 5}, "failed, reason: not a text: 5"),
-        ("failed", {"status": 1}, "failed without reason"),
+        ("failed", {"status": 1, "reason": 5}, "failed.reason: not a text: 5"),
+        ("failed", {"status": 1}, "failed.reason: is missing: {"),
         ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
         ("ended", {**ENDED, "last": 1}, "neither true nor false"),
-        ("rank_end", {**RANK, "status": 256}, "rank_end, status: not a whole number from 0 to 255: 256"),
-        ("rank_end", {**RANK, "rank": -1}, "rank_end, rank: not a whole number"),
-        ("rank_end", {**RANK, "rank": 10**23}, "rank_end, rank: not a whole number"),
+        ("rank_end", {**RANK, "status": 256}, "rank_end.status: not a whole number from 0 to 255: 256"),
+        ("rank_end", {**RANK, "rank": -1}, "rank_end.rank: not a whole number"),
+        ("rank_end", {**RANK, "rank": 10**23}, "rank_end.rank: not a whole number"),
         ("rank_end", {**RANK, "tail": "no list"}, "not a list of at most 20"),
         ("rank_end", {**RANK, "tail": ["x"] * 21}, "not a list of at most 20"),
         ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
-        ("rank_start", {"rank": 3, "pid": -1}, "rank_start, pid: not a whole number"),
-        ("signal", {"name": ["SIGUSR1"]}, "signal, name: none of SIGUSR1, SIGUSR2"),
-        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info, interface: no name or address"),
-        ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info, interface: neither null nor a name"),
-        ("node_info", {**FACTS, "slots": 0}, "node_info, slots"),
-        ("node_info", {**FACTS, "slots": 10**23}, "node_info, slots"),
-        ("node_info", {**FACTS, "slots": "8"}, "node_info, slots"),
-        ("node_info", {**FACTS, "clock": float("nan")}, "node_info, clock: not a number"),
-        ("pong", {"idle": float("inf")}, "pong, idle: not a number"),
-        ("pong", {"idle": 10**400}, "pong, idle: not a number"),
-        ("phases", {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]}, "phases, phases: none of container start, facts"),
-        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases, phases: not a number"),
-        ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases, phases: no name, start, end and text"),
-        ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases, phases: not a list of at most 4096"),
-        ("phases", {**PHASES, "told": None}, "phases, told: not a number"),
+        ("rank_start", {"rank": 3, "pid": -1}, "rank_start.pid: not a whole number"),
+        ("signal", {"name": ["SIGUSR1"]}, "signal.name: none of SIGUSR1, SIGUSR2"),
+        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info.interface[0]: no name or address"),
+        ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info.interface: not a list of 3"),
+        ("node_info", {**FACTS, "slots": 0}, "node_info.slots"),
+        ("node_info", {**FACTS, "slots": 10**23}, "node_info.slots"),
+        ("node_info", {**FACTS, "slots": "8"}, "node_info.slots"),
+        ("node_info", {**FACTS, "clock": float("nan")}, "node_info.clock: not a number"),
+        ("pong", {"idle": float("inf")}, "pong.idle: not a number"),
+        ("pong", {"idle": 10**400}, "pong.idle: not a number"),
+        (
+            "phases",
+            {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]},
+            "phases.phases[0][0]: none of container start",
+        ),
+        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases.phases[0][2]: not a number"),
+        ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases.phases[0]: not a list of 4"),
+        ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases.phases: not a list of at most 4096"),
+        ("phases", {**PHASES, "told": None}, "phases.told: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
     ],
@@ -243,7 +247,7 @@ def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[A
     for module, source in ((messages, text), (codec, Path(codec.__file__).read_text())):
         made.append(types.ModuleType(module.__name__))
         monkeypatch.setitem(sys.modules, module.__name__, made[-1])
-        exec(compile(source, str(module.__file__), "exec"), vars(made[-1]))
+        exec(compile(source, str(module.__file__), "exec", dont_inherit=True), vars(made[-1]))
     return made[0], made[1]
 
 
@@ -254,12 +258,12 @@ def test_a_message_is_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codec.pack(heat) == b'{"kind": "heat", "degrees": [40, 95]}\n'
     intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, 0)
     assert intake.feed(codec.pack(messages.Stopped()) + codec.pack(heat), 0) == [messages.Stopped(), heat]
-    for degrees, why in (([201], "heat, degrees: not a whole number from 0 to 200: [201]"), ("hot", "not a list")):
-        with pytest.raises(messages.Invalid, match=re.escape(why)):
+    for degrees, why in (([201], "heat.degrees[0]: not a whole number from 0 to 200: 201"), ("hot", "not a list")):
+        with pytest.raises(Invalid, match=re.escape(why)):
             codec.unpack(line("heat", degrees=degrees), codec.BY_WORKER)
-    with pytest.raises(messages.Invalid, match="heat without degrees"):
+    with pytest.raises(Invalid, match=r"heat\.degrees: is missing"):
         codec.unpack(line("heat"), codec.BY_WORKER)
-    with pytest.raises(messages.Invalid, match="no kind of message"):  # no leader says it
+    with pytest.raises(Invalid, match="no kind of message"):  # no leader says it
         codec.unpack(codec.pack(heat), codec.BY_LEADER)
 
 
@@ -269,5 +273,5 @@ def test_a_type_that_no_node_says_is_no_message(monkeypatch: pytest.MonkeyPatch)
     messages, codec = with_heat(monkeypatch, in_table=False)
     with pytest.raises(KeyError):
         codec.pack(messages.Heat((40,)))
-    with pytest.raises(messages.Invalid, match="no kind of message"):
+    with pytest.raises(Invalid, match="no kind of message"):
         codec.unpack(line("heat", degrees=[40]), codec.BY_WORKER)

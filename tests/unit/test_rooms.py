@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 
 # Left to right; a room may use itself and those to its left. A module that has no room here fails the test.
 ROOMS = (
-    ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text"),
+    ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text", "wire"),
     ("render", "registry", "ranktable", "supervised", "netcheck", "report"),
     ("spec",),
     ("platforms", "devices", "launchers", "deploy"),

@@ -1,0 +1,117 @@
+"""JSON of another process -> values: what the annotations allow, and where what they do not allow stands."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pytest
+
+import entrypoint
+from entrypoint.values import dataclass, is_dataclass
+from entrypoint.wire import Invalid, Length, Range, Text, _checks, one_of, plain, read
+
+Name = Annotated[str, Text(8)]
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: Name = ""
+    sizes: Annotated[tuple[Annotated[int, Range(0, 9)], ...], Length(3)] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    colour: Annotated[str, one_of("red", "blue")]
+    share: Annotated[float, Range(-1, 1)] | None
+    on: bool
+    pair: tuple[Name, Annotated[int, Range(1, 2)]] | None = None
+    inner: Inner = Inner()
+    rows: Annotated[tuple[Inner, ...], Length(2)] = ()
+    by_name: Annotated[Mapping[Name, Inner], Length(2)] | None = None
+
+
+GOOD: dict[str, Any] = {"colour": "red", "share": None, "on": True}
+
+
+def test_what_is_written_is_read_as_it_was() -> None:
+    inner = Inner("a", (1, 2))
+    value = Outer("blue", 0.5, False, ("b", 2), inner, (inner, Inner()), {"c": inner})
+    assert read(Outer, json.loads(json.dumps(plain(value)))) == value
+    assert read(Outer, {**GOOD, "of_a_later_version": []}) == Outer("red", None, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"colour": "green"}, "colour: none of red, blue"),
+        ({"colour": ["red"]}, "colour: none of red, blue"),
+        ({"share": True}, "share: not a number from -1 to 1"),
+        ({"share": float("nan")}, "share: not a number from -1 to 1"),
+        ({"share": 10**400}, "share: not a number from -1 to 1"),
+        ({"share": "0"}, "share: not a number from -1 to 1"),
+        ({"on": 1}, "on: neither true nor false"),
+        ({"on": None}, "on: neither true nor false"),
+        ({"pair": ["a"]}, "pair: not a list of 2"),
+        ({"pair": "ab"}, "pair: not a list of 2"),
+        ({"pair": ["a", 3]}, "pair[1]: not a whole number from 1 to 2"),
+        ({"inner": []}, "inner: not an object"),
+        ({"inner": {"sizes": [1, 2, 3, 4]}}, "inner.sizes: not a list of at most 3"),
+        ({"inner": {"sizes": {}}}, "inner.sizes: not a list of at most 3"),
+        ({"inner": {"sizes": [1, 2.0]}}, "inner.sizes[1]: not a whole number from 0 to 9"),
+        ({"inner": {"sizes": [True]}}, "inner.sizes[0]: not a whole number from 0 to 9"),
+        ({"rows": [{}, {"name": 5}]}, "rows[1].name: not a text"),
+        ({"rows": [{"name": None}]}, "rows[0].name: not a text"),
+        ({"by_name": {"a": {}, "b": {}, "c": {}}}, "by_name: not a list of at most 2"),
+        ({"by_name": [{}]}, "by_name: not an object"),
+        ({"by_name": {"\x1b[2J": 5}}, "by_name[0][1]: not an object"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_with_its_path(change: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read(Outer, GOOD | change)
+    assert str(caught.value) == wrong
+    with pytest.raises(Invalid) as caught:
+        read(Outer, GOOD | change, "record")
+    assert str(caught.value) == f"record.{wrong}"
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(Invalid, match=r"^share: is missing$"):
+        read(Outer, {"colour": "red"})
+    with pytest.raises(Invalid, match=r"^record: not an object$"):
+        read(Outer, "x", "record")
+
+
+def test_a_text_is_one_line_and_cut() -> None:
+    assert read(Inner, {"name": "a\nb\x1b[2J\x07" + "c" * 100}).name == "a b\ufffdc..."
+    assert list(read(Outer, GOOD | {"by_name": {"a\nb": {}}}).by_name or ()) == ["a b"]
+
+
+@pytest.mark.parametrize("kind", [int, float, str, tuple[Name, ...], Mapping[str, Name], list[Name], Any])
+def test_a_field_without_a_limit_is_an_error_of_ours(kind: Any) -> None:
+    @dataclass(frozen=True)
+    class Open:
+        field: int
+
+    Open.__annotations__["field"] = kind
+    with pytest.raises((AttributeError, KeyError)):
+        read(Open, {"field": 1})
+
+
+def test_every_class_that_arrives_from_elsewhere_has_limits() -> None:
+    """Those of a module that uses wire.py: none waits for its first message to show that it has none."""
+    checked = 0
+    for module in pkgutil.walk_packages(entrypoint.__path__, "entrypoint."):
+        if module.name.endswith(("__main__", "wire")):
+            continue
+        names = vars(importlib.import_module(module.name))
+        if names.get("Range") is Range or names.get("Text") is Text:
+            for each in names.values():
+                if isinstance(each, type) and each.__module__ == module.name and is_dataclass(each):
+                    assert _checks(each).keys() == each.__annotations__.keys()
+                    checked += 1
+    assert checked > 40
