@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from enum import Enum
 from typing import Any
 
 from entrypoint.errors import Problem, SpecError
@@ -13,13 +12,6 @@ from entrypoint.text import escaped
 from entrypoint.values import dataclass
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
-
-
-class Odd(Enum):
-    """What an Item holds where it holds no value that a field could take."""
-
-    MISREAD = 1  # YAML makes a boolean, a date, an octal or a base-60 number of it
-    REPORTED = 2  # wrong in itself, and already in the report
 
 
 @dataclass(frozen=True)
@@ -38,19 +30,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Item:
-    """A value with its place: str, int, float, None, Odd, or a list or dict of Items."""
+    """A value with its place: text, None for nothing, or a list or dict of Items."""
 
     value: Any
     place: Place
-    shown: str = ""  # how a message shows a value that is no text, list or mapping
-    written: str = ""  # a plain (unquoted) scalar that is not text, as it was written
     key: Place | None = None  # where the key stands, in a mapping
 
     @property
-    def seen(self) -> str:  # the value as a message shows it
+    def seen(self) -> str:
+        """The value as a message shows it."""
         if isinstance(self.value, str):
-            return self.shown or quoted(self.value)
-        return self.shown or ("a list" if isinstance(self.value, list) else "a mapping")
+            return quoted(self.value)
+        return {type(None): "nothing", list: "a list", dict: "a mapping"}[type(self.value)]
 
 
 class ProblemList:

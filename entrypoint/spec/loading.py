@@ -18,7 +18,7 @@ from typing import Any
 
 from entrypoint import values
 from entrypoint.secret import Secret, is_secret, weakness
-from entrypoint.spec.items import Item, Odd, Place, ProblemList, one_line, quoted
+from entrypoint.spec.items import Item, Place, ProblemList, one_line, quoted
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
@@ -27,9 +27,6 @@ from entrypoint.values import dataclass
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
 _REMOVED = {"kubernetes": _KUSTOMIZE, "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE}
 """Keys and variables of earlier releases -> what to do instead."""
-
-# Without a limit, the time for a long text of digits would grow with the square of its length.
-_DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def _with(section: Any, chosen: tuple[str, Any]) -> Any:
 def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Iterator[tuple[str, Item]]:
     """Every field that the file sets; a null sets nothing."""
     if not isinstance(item.value, dict):
-        if item.value not in (None, Odd.REPORTED):
+        if item.value is not None:
             do = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
             report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
         return
@@ -151,10 +148,6 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: P
             return Item([Item(word, place) for word in given], place)
         if field.kind == "list":
             return _list(field.path, given, place, report)
-        if field.kind == "integer" and re.fullmatch(r"[-+]?[0-9]{1,100}", given.strip()):
-            return Item(int(given.strip()), place, quoted(given))
-        if field.kind == "number" and re.fullmatch(_DECIMAL, given.strip()):
-            return Item(float(given.strip()), place, quoted(given))
         return Item(given, place)
     except ValueError as error:
         # Only shell words may be shown: a command's, unless it seems to hold a password.
@@ -195,18 +188,15 @@ def _json(text: str, place: Place) -> Item:
         return made
 
     def item(value: Any) -> Item:
-        if isinstance(value, str):
-            return Item(value, place)
         if isinstance(value, list):
             return Item([item(entry) for entry in value], place)
         if isinstance(value, dict):
             return Item({name: item(entry) for name, entry in value.items()}, place)
-        written = json.dumps(value)
-        kind = "nothing" if value is None else "a boolean" if isinstance(value, bool) else "a number"
-        return Item(Odd.MISREAD if isinstance(value, bool) else value, place, f"{one_line(written)} is {kind}", written)
+        return Item(json.dumps(value) if isinstance(value, bool) else value, place)
 
     try:
-        return item(json.loads(text, object_pairs_hook=once))
+        # Numbers stay as they were written.
+        return item(json.loads(text, object_pairs_hook=once, parse_int=str, parse_float=str, parse_constant=str))
     except json.JSONDecodeError as error:
         raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
     except RecursionError:

@@ -25,7 +25,11 @@ A value comes from the first of these that has one:
 5. the platform (hosts, node_rank and slots),
 6. the default.
 
-A variable that is empty counts as unset, and so does a field that is null. An `ENTRYPOINT_` variable that is not
+A value of the file means what is written, with or without quotes: in `env`, `no` is the text `no`
+and `1.10` the text `1.10`. Numbers are decimal. Without quotes, an empty value, `~` and `null` are
+nothing: a field keeps its default, and an entry of `env` or of a list is an error (`""` is empty text).
+
+A variable that is empty counts as unset. An `ENTRYPOINT_` variable that is not
 listed here is an error. In a variable or a flag, `hosts` is separated by commas or white space; the other lists are
 shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object; its entries, like those
 of the flag, are laid over the file's one by one.
@@ -33,7 +37,7 @@ of the flag, are laid over the file's one by one.
 A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
 `ENTRYPOINT_SECRET`. Of the two, the one with the higher origin counts; both as variables is an error.
 """
-_TEXT = {"type": "string"}
+_TEXT = {"type": ["string", "number", "boolean"]}  # what a YAML reader may take it for
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "list": {"items": _TEXT, "type": "array"},

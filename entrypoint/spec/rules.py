@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal
 
 from entrypoint import registry
 from entrypoint.interfaces import ip
-from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Odd, ProblemList, one_line, quoted
+from entrypoint.spec.items import Item, ProblemList, one_line, quoted
 from entrypoint.values import dataclass
 
 Wrong = tuple[str, str]  # what is wrong with a value, and what to do about it
@@ -21,6 +20,8 @@ VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far beyond what we were ever tried with; what is over them is a slip of the pen.
 MAX_NODES, MAX_SLOTS = 16384, 4096
 _FOLDERS = ("MA_JOB_DIR",)  # variables of platforms that boot commands begin with, shell or not
+# Without a limit, the time for a long text of digits would grow with the square of its length.
+_DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
 HOW = {  # to write lists and mappings as text
     "list": 'write shell words, or a list: ["python", "train.py"]',
     "mapping": 'write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}',
@@ -39,7 +40,6 @@ class Rule:
     adapters: str = ""  # the kind of adapter that it names
     check: Callable[[str], Wrong | None] | None = None
     is_path: bool = False
-    as_written: bool = False  # a text that YAML may take for something else, such as `2:4` for a base-60 number
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,6 @@ def checked(field: FieldInfo, item: Item, report: ProblemList) -> Any:
 def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     """The Item as the Python type of the field, or None."""
     raw, path = item.value, field.path
-    if raw is Odd.REPORTED:
-        return None
-    if field.rule.as_written and item.written:
-        return item.written
     if field.kind == "text":
         return _text(item, path, report, field.needs)
     if field.kind == "list" and isinstance(raw, list):
@@ -113,10 +109,8 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         pairs = {name: _text(entry, f"{path}.{name}", report) for name, entry in raw.items()}
         names_fine = [_variable(name, entry, f"{path}.{name}", report) for name, entry in raw.items()]
         return pairs if all(names_fine) and None not in pairs.values() else None
-    if field.kind == "integer" and isinstance(raw, int):
-        return raw
-    if field.kind == "number" and isinstance(raw, (int, float)) and abs(raw) < 1e15 and isfinite(raw):
-        return float(raw)
+    if isinstance(raw, str) and (number := _number(field.kind, raw.strip())) is not None:
+        return number
     if field.kind in HOW and item.place.group:
         do = HOW[field.kind]
     elif field.kind == "mapping":
@@ -127,11 +121,18 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         do = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
     elif field.kind == "list":
         do = "write it as a list, one entry for each word"
-    elif isinstance(raw, str) and item.place.group == 0 and re.fullmatch(r"[0-9.]+", raw):
-        do = "remove the quotes"
     else:
         do = f"write for example {field.example}"
     report.add(item.place, path, field.needs, item.seen, do)
+    return None
+
+
+def _number(kind: str, text: str) -> int | float | None:
+    """Return the number that a field of this kind takes the text for, or None."""
+    if kind == "integer" and re.fullmatch(r"[-+]?[0-9]{1,100}", text):
+        return int(text)
+    if kind == "number" and re.fullmatch(_DECIMAL, text) and abs(float(text)) < 1e15:
+        return float(text)
     return None
 
 
@@ -145,13 +146,10 @@ def _text(item: Item, path: str, report: ProblemList, needs: str = "text is need
         else:
             return raw
     elif raw is None:
-        do = 'write "" for empty text, or remove it'
-    elif isinstance(raw, (list, dict)):
-        do = "write one value"
+        do = 'write text in quotes ("" for empty text), or remove it'
     else:
-        do = "quote it" if is_secret(path) else f'quote it: "{one_line(item.written)}"'
-    if raw is not Odd.REPORTED:
-        report.add(item.place, path, needs, item.seen, do)
+        do = "write one value"
+    report.add(item.place, path, needs, item.seen, do)
     return None
 
 

@@ -1,9 +1,10 @@
-"""YAML text -> Items, with YAML's traps found and named.
+"""YAML text -> Items, whose scalars are all text.
 
-    text --compose--> nodes with marks --build--> Item(value, place, ...)      problems go to a Report on the way
+    text --compose--> nodes with marks --item--> Item(value, place)      problems go to a ProblemList
 
-PyYAML scans and parses; the values are made here, so that no tag can call code, no anchor can explode, and a word such
-as `no` or `22:22` stays what was written until someone who knows the field says whether that is wrong.
+PyYAML scans and parses. No tag can call code and no anchor can explode; a word such as `no`, `1.10`
+or `22:22` stays what was written, and the field decides what it is. Only a plain scalar that is empty,
+`~` or `null` is nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from typing import Any
 import yaml
 
 from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Odd, Place, ProblemList, one_line, quoted
+from entrypoint.spec.items import Item, Place, ProblemList, one_line
 from entrypoint.values import replace
 
 MAX_CHARACTERS = 1 << 20
 MAX_VALUES = 10_000  # after anchors are expanded
 MAX_DEPTH = 32
-MAX_NUMBER = 100  # characters; Python's own limits on digits are met later and less clearly
 
 # Its byte order mark, as bytes that are no UTF-8 are kept; or, without one, every other byte of the first two is 0.
 _UTF16 = re.compile("\udcff\udcfe|\udcfe\udcff|\0[^\0]|[^\0]\0")
-_KINDS = {"int": "whole number", "float": "number", "bool": "boolean", "timestamp": "date"}  # tag -> in words
+_TAG = "tag:yaml.org,2002:"
+# Tags that a value may have. Those of numbers and booleans change nothing.
+_TAGS: dict[Any, tuple[str, ...]] = {
+    yaml.ScalarNode: ("str", "null", "merge", "int", "float", "bool"),
+    yaml.SequenceNode: ("seq",),
+    yaml.MappingNode: ("map",),
+}
+_PLAIN = {**dict.fromkeys(("", "~", "null", "Null", "NULL"), "null"), "<<": "merge"}
+"""Scalars without quotes and tag that are no text -> their tag."""
 
 
 def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
@@ -43,10 +51,19 @@ class _Refused(yaml.MarkedYAMLError):
         super().__init__(problem=what, problem_mark=mark, note=do)
 
 
-class _Composer(yaml.SafeLoader):
-    """PyYAML's composer that counts what anchors would expand to, before anything is expanded."""
+class _Composer(yaml.BaseLoader):
+    """PyYAML's composer that takes scalars for text.
+
+    It counts what anchors would expand to, before anything is expanded.
+    """
 
     _values = _depth = 0
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """Return the tag of a node that has none."""
+        if kind is yaml.ScalarNode and implicit[0] and value in _PLAIN:
+            return f"{_TAG}{_PLAIN[value]}"
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -144,60 +161,27 @@ class _Reader:
 
     def item(self, node: Any, path: str) -> Item:
         place = self.place(node.start_mark)
-        tag = node.tag.removeprefix("tag:yaml.org,2002:")
+        tag = node.tag.removeprefix(_TAG)
+        if tag not in _TAGS[type(node)]:
+            seen = f"`{one_line(re.sub(f'^{_TAG}', '!!', node.tag))}`"
+            self.report.add(place, path, "this tag is not allowed here", seen, "remove the tag", "EP101")
         if isinstance(node, yaml.ScalarNode):
-            return self.scalar(node.value, tag, node, place, path)
-        if isinstance(node, yaml.SequenceNode) and tag == "seq":
+            return Item(None if tag == "null" else node.value, place)
+        if isinstance(node, yaml.SequenceNode):
             return Item([self.item(n, f"{path}.{i}") for i, n in enumerate(node.value)], place)
-        if isinstance(node, yaml.MappingNode) and tag == "map":
-            return Item(self.mapping(node, path), place)
-        return self.refuse_tag(node, place, path)
-
-    def refuse_tag(self, node: Any, place: Place, path: str) -> Item:
-        tag = re.sub("^tag:yaml.org,2002:", "!!", node.tag)
-        self.report.add(place, path, "this tag is not allowed here", f"`{one_line(tag)}`", "remove the tag", "EP101")
-        return Item(Odd.REPORTED, place)
-
-    def scalar(self, text: str, tag: str, node: Any, place: Place, path: str) -> Item:
-        is_word = node.style is None and text in ("y", "Y", "n", "N")  # booleans in YAML 1.1, text to PyYAML
-        if tag in ("str", "value", "merge") and not is_word:
-            return Item(text, place)
-        if tag == "null":
-            return Item(None, place, "nothing" if not text else f"YAML reads {one_line(text)} as nothing", text)
-        if tag not in _KINDS and not is_word:
-            return self.refuse_tag(node, place, path)
-        value: Any = Odd.MISREAD
-        try:
-            if tag in ("int", "float") and len(text) > MAX_NUMBER:
-                raise ValueError
-            made = text in "yY" if is_word else getattr(self.loader, f"construct_yaml_{tag}")(node)
-            if tag in ("int", "float"):
-                octal = "octal " if tag == "int" and re.match("[-+]?0[0-9_]", text) else ""
-                base = " (base 60)" if ":" in text else ""
-                reads, value = f"the {octal}number {made}{base}", Odd.MISREAD if octal or base else made
-            else:
-                reads = "a date" if tag == "timestamp" else f"the boolean {str(made).lower()}"
-        except (ValueError, LookupError, ArithmeticError, AttributeError, yaml.YAMLError):
-            do = "write another value, or quote it"
-            self.report.add(place, path, f"YAML cannot read this as a {_KINDS[tag]}", quoted(text), do, "EP101")
-            return Item(Odd.REPORTED, place)
-        return Item(value, place, f"YAML reads {one_line(text)} as {reads}", text)
+        return Item(self.mapping(node, path), place)
 
     def mapping(self, node: Any, path: str) -> dict[str, Item]:
         out: dict[str, Item] = {}
         merged: list[Any] = []
         for key_node, value_node in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
+            if key_node.tag == f"{_TAG}merge":
                 merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 continue
             key = self.item(key_node, path)
-            is_yn = key.value is Odd.MISREAD and key.written in ("y", "Y", "n", "N")
-            name = key.written if is_yn else key.value  # a variable may well be called N
-            if name is Odd.REPORTED:
-                continue
+            name = key_node.value  # text even where it would be nothing as a value
             if not isinstance(name, str):
-                do = f'quote it: "{one_line(key.written)}"' if key.written and not is_secret(path) else "write text"
-                self.report.add(key.place, path, "a key must be text", key.seen, do, "EP101")
+                self.report.add(key.place, path, "a key must be text", key.seen, "write text", "EP101")
                 continue
             inner = f"{path}.{name}" if path else name
             first = out.get(name)

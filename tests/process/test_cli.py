@@ -187,7 +187,7 @@ def test_a_missing_spec(command: str, cwd: Path) -> None:
 
 def test_six_mistakes_are_six_lines(cwd: Path) -> None:
     (cwd / "job.yaml").write_text(
-        "name: demo\ncomand: [python, train.py]\nslots: four\nssh:\n  port: 70000\nenv:\n  VERSION: 1.10\n"
+        "name: demo\ncomand: [python, train.py]\nslots: four\nssh:\n  port: 70000\nenv:\n  VERSION: [1.10]\n"
         "launcher: mpirum\nhosts: [a, b, a]\n"
     )
     for command in ("run", "plan"):

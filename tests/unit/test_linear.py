@@ -20,7 +20,7 @@ from entrypoint.launchers import _command, _nested, mpirun
 from entrypoint.plan import faults
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranktable import make, read, table
-from entrypoint.spec import jobspec, loading, logs, rules, yamlfile
+from entrypoint.spec import jobspec, logs, rules, yamlfile
 from entrypoint.spec import table as fields
 
 LONG, LONGER = 5_000, 20_000  # characters
@@ -47,7 +47,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "line of mpirun": lambda text: mpirun.shown(text.replace(" ", "\0").encode()),
     "escaped": lambda it: text.escaped(it, len(it)),
     "one_line": lambda it: text.one_line(it, len(it)),
-    "number": lambda text: re.fullmatch(loading._DECIMAL, text),
+    "number": lambda text: re.fullmatch(rules._DECIMAL, text),
     "service": lambda text: fields.is_service(text, text),
     "variable": rules.VARIABLE.fullmatch,
     "job name": lambda text: re.fullmatch(rules.JOB_NAME, text),
@@ -171,6 +171,7 @@ ELSEWHERE = {
     "platforms/_names.py": "a job's name, above",
     "platforms/modelarts.py": "a job's name, above",
     "programs/unite.py": "classes that have no character in common",
+    "spec/loading.py": "one class",
 }
 
 

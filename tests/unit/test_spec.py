@@ -64,7 +64,7 @@ hosts:
 ssh:
   port: 70000
 env:
-  VERSION: 1.10
+  VERSION: [1.10]
 launcher: mpirum
 """
 
@@ -77,7 +77,7 @@ def test_six_mistakes_are_six_lines() -> None:
         "job.yaml:6:5: hosts.1: EP100 this is no host name: a label of it begins or ends with `-`"
         ' | "worker_1-" | rename the host, or write NAME=ADDRESS',
         "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
-        'job.yaml:10:12: env.VERSION: EP100 text is needed | YAML reads 1.10 as the number 1.1 | quote it: "1.10"',
+        "job.yaml:10:12: env.VERSION: EP100 text is needed | a list | write one value",
         'job.yaml:11:11: launcher: EP100 there is no such launcher | "mpirum" | did you mean `mpirun`?',
     ]
 
@@ -94,7 +94,10 @@ NO_SLOTS = "EP100 the slots of a host are a whole number from 1 to 4096"
 WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
 ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
 RUN_DIR = "EP100 white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
+VERSION = "EP100 a version such as 2.1 is needed"
 LABEL = "EP100 a DNS label (a-z, 0-9 and -, up to 63) is needed"
+
+NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
 
 BAD = [
     ("slotz: 2", "1:1: slotz: EP102 unknown key | `slotz` | did you mean `slots`?"),
@@ -107,26 +110,24 @@ BAD = [
     ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
     ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
     ("slots: 1\nslots: 2", "2:1: slots: EP103 this key is given twice | first at job.yaml:1:1 | keep one of them"),
-    ("ssh: 22", "1:6: ssh: EP100 a mapping of keys to values is needed | YAML reads 22 as the number 22 | indent its keys under `ssh:`"),  # noqa: E501
+    ("ssh: 22", '1:6: ssh: EP100 a mapping of keys to values is needed | "22" | indent its keys under `ssh:`'),
     ("- a", "1:1: EP100 a mapping of keys to values is needed | a list | write one `key: value` a line"),
     ("mpirun", '1:1: EP100 a mapping of keys to values is needed | "mpirun" | write one `key: value` a line'),
-    ('ssh: {port: "22"}', f'1:13: ssh.port: {NUMBER} | "22" | remove the quotes'),
-    ("ssh: {port: 22:22}", f"1:13: ssh.port: {NUMBER} | YAML reads 22:22 as the number 1342 (base 60) | write for example 36666"),  # noqa: E501
-    ("ssh: {port: 022}", f"1:13: ssh.port: {NUMBER} | YAML reads 022 as the octal number 18 | write for example 36666"),
-    ("ssh: {port: yes}", f"1:13: ssh.port: {NUMBER} | YAML reads yes as the boolean true | write for example 36666"),
+    ("ssh: {port: 22:22}", f'1:13: ssh.port: {NUMBER} | "22:22" | write for example 36666'),
+    ("ssh: {port: 0x16}", f'1:13: ssh.port: {NUMBER} | "0x16" | write for example 36666'),
+    ("ssh: {port: yes}", f'1:13: ssh.port: {NUMBER} | "yes" | write for example 36666'),
     ("ssh: {port: [22]}", f"1:13: ssh.port: {NUMBER} | a list | write for example 36666"),
-    ("ssh: {port: 2.5}", f"1:13: ssh.port: {NUMBER} | YAML reads 2.5 as the number 2.5 | write for example 36666"),
+    ("ssh: {port: 2.5}", f'1:13: ssh.port: {NUMBER} | "2.5" | write for example 36666'),
     ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
     ("node_rank: -1", "1:12: node_rank: EP100 a whole number of at least 0 is needed | -1 | write for example 0"),
     ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number above 0 is needed | 0.0 | write for example 600"),
     ("netcheck: {seconds: 0}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 0.0 | write for example 0.5"),  # noqa: E501
     ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),  # noqa: E501
-    ("timeouts: {grace: .inf}", "1:19: timeouts.grace: EP100 a number of at least 0 is needed | YAML reads .inf as the number inf | write for example 30"),  # noqa: E501
+    ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),  # noqa: E501
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
-    ("name: 5", f'1:7: name: {LABEL} | YAML reads 5 as the number 5 | quote it: "5"'),
     ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
-    ("torch: {version: 2.1}", '1:18: torch.version: EP100 a version such as 2.1 is needed | YAML reads 2.1 as the number 2.1 | quote it: "2.1"'),  # noqa: E501
-    ("torch: {version: two}", '1:18: torch.version: EP100 a version such as 2.1 is needed' ' | "two" | write for example "2.1"'),  # noqa: E501
+    ("torch: {version: 2}", f'1:18: torch.version: {VERSION} | "2" | write for example "2.1"'),
+    ("torch: {version: two}", f'1:18: torch.version: {VERSION} | "two" | write for example "2.1"'),
     ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
     ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
     ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
@@ -134,17 +135,17 @@ BAD = [
     ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
     ("hosts: a,b", '1:8: hosts: EP100 a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
     ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),  # noqa: E501
-    ("command: [a, 5]", '1:14: command.1: EP100 text is needed | YAML reads 5 as the number 5 | quote it: "5"'),
     ("command: [a, [b]]", "1:14: command.1: EP100 text is needed | a list | write one value"),
-    ("command: [a, ~]", '1:14: command.1: EP100 text is needed | YAML reads ~ as nothing | write "" for empty text, or remove it'),  # noqa: E501
+    ("command: [a, ~]", f"1:14: command.1: {NOTHING}"),
     ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
     ('workdir: "/a\\0b"', f'1:10: workdir: {NUL} | "/a\\x00b" | remove it'),
     ('workdir: "/a\\ud800"', '1:10: workdir: EP100 text must be valid UTF-8 | "/a\\ud800" | fix the encoding'),
     ('workdir: ""', '1:10: workdir: EP100 a path is needed | "" | write one, or remove it'),
     ("env: [A=1]", "1:6: env: EP100 a mapping of names to texts is needed | a list | write it as a mapping"),
-    ("env: {A: no}", '1:10: env.A: EP100 text is needed | YAML reads no as the boolean false | quote it: "no"'),
-    ("env: {A: }", '1:9: env.A: EP100 text is needed | nothing | write "" for empty text, or remove it'),
-    ("env: {MY_TOKEN: 12345}", "1:17: env.MY_TOKEN: EP100 text is needed | (not shown) | quote it"),
+    ("env: {A: }", f"1:9: env.A: {NOTHING}"),
+    ("env: {A: null}", f"1:10: env.A: {NOTHING}"),
+    ("env: {MY_TOKEN: [12345]}", "1:17: env.MY_TOKEN: EP100 text is needed | (not shown) | write one value"),
+    ("env: {1: x}", f'1:7: env.1: {NAME} | "1" | rename it'),
     ("env: {1A: x}", f'1:7: env.1A: {NAME} | "1A" | rename it'),
     ("env: {A-B: x}", f'1:7: env.A-B: {NAME} | "A-B" | rename it'),
     ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: EP105 a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
@@ -187,10 +188,10 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
     ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
     ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: EP100 a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
-    ({"ENTRYPOINT_COMMAND": '["a", 5]'}, 'command.1: EP100 text is needed | 5 is a number | quote it: "5"'),
+    ({"ENTRYPOINT_COMMAND": '["a", null]'}, f"command.1: {NOTHING}"),
     ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
     ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
-    ({"ENTRYPOINT_ENV": '{"A": true}'}, 'env.A: EP100 text is needed | true is a boolean | quote it: "true"'),
+    ({"ENTRYPOINT_ENV": '{"A": null}'}, f"env.A: {NOTHING}"),
     ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: EP100 this host is hosts.0 too | "a" | name each node once'),
 ]  # fmt: skip
 
@@ -201,9 +202,7 @@ def test_a_variable_is_judged_like_the_file(env: dict[str, str], expected: str) 
 
 
 def test_a_list_in_a_variable_tells_where_in_it() -> None:
-    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, 5]"}) == [
-        'ENTRYPOINT_COMMAND:1:5: command.1: EP100 text is needed | YAML reads 5 as the number 5 | quote it: "5"'
-    ]
+    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, ~]"}) == [f"ENTRYPOINT_COMMAND:1:5: command.1: {NOTHING}"]
     assert problems(None, {"ENTRYPOINT_COMMAND": "[a, !x b]"}) == [
         "ENTRYPOINT_COMMAND:1:5: command.1: EP101 this tag is not allowed here | `!x` | remove the tag"
     ]
@@ -211,7 +210,7 @@ def test_a_list_in_a_variable_tells_where_in_it() -> None:
 
 def test_problems_of_all_three_come_sorted() -> None:
     lines = problems(
-        "slots: 0\nname: 5\nhosts: [b-, a-]",
+        "slots: 0\nname: A\nhosts: [b-, a-]",
         {"ENTRYPOINT_ZZ": "1", "ENTRYPOINT_NAME": "-", "ENTRYPOINT_TORCH_PORT": "x"},
         slots=Override("-1", "--slots"),
         env=Override(["A"], "--env"),
@@ -272,6 +271,8 @@ SPEC_PORT = "\nssh:\n  port: 6\n"
         (SPEC_PORT, {"MY_SSHD_PORT": "", "SSHD_PORT": "5"}, None, 5, Source("env", "SSHD_PORT")),
         (SPEC_PORT, {"SSHD_PORT": ""}, None, 6, Source("spec", "job.yaml:3:9")),
         ("ssh: {port: ~}", {}, None, 36666, Source("default")),
+        ("ssh: {port: }", {}, None, 36666, Source("default")),
+        ("ssh: {port: null}", {}, None, 36666, Source("default")),
         ("ssh:", {}, None, 36666, Source("default")),
         ("", {}, None, 36666, Source("default")),
         (None, {}, None, 36666, Source("default")),
@@ -338,6 +339,29 @@ def test_variables_for_the_job_are_laid_over_each_other() -> None:
         "D": "env ENTRYPOINT_ENV",
         "E": "flag --env",
     }
+
+
+WRITTEN = """\
+name: 5
+nodes: 2:4
+slots: 08
+command: [prog, 5, on, 1.10]
+torch: {version: 2.10}
+timeouts: {grace: 1e1, peers: "60"}
+env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/data}
+"""
+
+
+def test_a_value_means_what_is_written() -> None:
+    result = job(WRITTEN, {"ENTRYPOINT_ENV": '{"I": 1.50, "J": true, "K": 8}'})
+    assert (result.name, result.nodes, result.slots, result.torch.version) == ("5", "2:4", 8, "2.10")
+    assert result.command == ("prog", "5", "on", "1.10")
+    assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
+    file = {"A": "no", "B": "8", "C": "1.10", "D": "22:22", "E": "0755", "F": "2024-01-01", "G": "null", "H": "~/data"}
+    assert result.env == {**file, "I": "1.50", "J": "true", "K": "8"}
+    jsonschema.Draft202012Validator(schema()).validate(
+        {"env": {"A": False, "B": 8, "C": 1.1}, "torch": {"version": 2.1}, "command": ["prog", 5, True]}
+    )
 
 
 def test_no_file_at_all_is_a_job() -> None:
@@ -519,7 +543,8 @@ def test_the_full_example_sets_every_field() -> None:
         {"slots": 0},
         {"launcher": "mpirum"},
         {"env": {"1A": "x"}},
-        {"env": {"A": 1}},
+        {"env": {"A": None}},
+        {"env": {"A": [1]}},
         {"command": "python"},
     ],
 )
