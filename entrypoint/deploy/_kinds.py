@@ -69,7 +69,7 @@ KINDS = {
         notes=(
             "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted"
             " | evictions count, and a Pod that was killed (137) does not end the job: its peers' 75 starts it again"
-            " | change maxRetry by kustomize: docs/how-to/kustomize.md",
+            " | change maxRetry with kustomize: docs/how-to/kustomize.md",
         ),
     ),
 }

@@ -102,7 +102,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     names = host_names(name, spec.name, nodes)
     if secrets := spec.written_secrets():
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
-        place = place if kind.whole_pod else "by kustomize, as docs/how-to/kustomize.md shows"
+        place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
         do = f"take them out, and give them {place}"
         raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
     # As the nodes that the spec names by other names, each has its own slots.

@@ -1,4 +1,4 @@
-"""docs/how-to/kustomize.md: its recipes on the manifests of every kind, by the real `kubectl kustomize`."""
+"""Recipes of docs/how-to/kustomize.md on the manifests of every kind, by the real kubectl."""
 
 from __future__ import annotations
 

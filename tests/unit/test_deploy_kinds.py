@@ -230,8 +230,8 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
             "slots: 1\nenv: {S3_SECRET_KEY: planted}",
             2,
             "EP802 a ConfigMap is no place for secrets"
-            " | env of the spec: S3_SECRET_KEY | take them out, and give them by "
-            "kustomize, as docs/how-to/kustomize.md shows",
+            " | env of the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
+            "docs/how-to/kustomize.md",
         ),
     ],
 )
