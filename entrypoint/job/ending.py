@@ -5,13 +5,10 @@ from __future__ import annotations
 from entrypoint import heartbeat
 from entrypoint.job import actions, messages
 from entrypoint.job.analysis import follow
-from entrypoint.job.machine import Scheduler
-from entrypoint.job.peers import Peers
 from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
-from entrypoint.model import Outcome, Topology
+from entrypoint.model import Outcome
 from entrypoint.phases import Phase
-from entrypoint.spec import JobSpec
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for while that flows.
@@ -23,21 +20,13 @@ _LOOK = 0.5  # seconds between two looks at that
 class Ending:
     """The end of one attempt."""
 
-    def __init__(
-        self,
-        machine: Scheduler,
-        state: JobState,
-        spec: JobSpec,
-        topology: Topology,
-        peers: Peers,
-        talk: Outbox,
-    ) -> None:
-        self._machine = machine
+    def __init__(self, state: JobState, outbox: Outbox) -> None:
         self._state = state
-        self._spec = spec
-        self._topology = topology
-        self._peers = peers
-        self._talk = talk
+        self._machine = state.scheduler
+        self._spec = state.spec
+        self._topology = state.topology
+        self._peers = state.peers
+        self._talk = outbox
         self._outcome: Outcome | None = None
         self._attempt = 1
         self._late = False  # whether only silent nodes have not left yet

@@ -13,8 +13,7 @@ from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import AwaitedEnds, ProgramExit, UserSignals, count, ended, of_program, on_node
 from entrypoint.job.ending import Ending
-from entrypoint.job.machine import Scheduler
-from entrypoint.job.peers import Peer, Peers
+from entrypoint.job.peers import Peer
 from entrypoint.job.ranks import NO_LOGIN, LaunchMonitor
 from entrypoint.job.rollcall import RollCall, has_run
 from entrypoint.job.stalls import StallDetector
@@ -33,24 +32,28 @@ class Leader:
     """The node that decides. `handle` takes what happened and when, and gives what is to be done about it."""
 
     def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
-        self._spec, self._facts, self._draft, self.attempt = spec, facts, draft, attempt
+        self.state = state = JobState(spec, draft)
+        self.attempt = attempt
+        self._spec = spec
+        self._facts = facts
+        self._draft = draft
+        self._topology = draft.topology
+        self._me = state.me
+        self._peers = state.peers
         self._heartbeat_timeout = spec.timeouts.heartbeat
-        self._machine = machine = Scheduler()
-        self._act, self._log, self._after = machine.act, machine.log, machine.after
-        topology = self._topology = draft.topology
-        self._me = topology.me
-        others = (node.rank for node in topology.peers) if draft.mode == "coordinated" else ()
-        self.state = JobState(machine, self._me, others)
-        self._peers = Peers(self._heartbeat_timeout, topology.this.host)
-        self._talk = Outbox(machine, self.state, self._me, self._peers)
-        self._tell, self._tell_all = self._talk.tell, self._talk.tell_all
-        self._roll_call = RollCall(machine, self.state, spec, topology, draft.launch.least, self._look_complete)
+        self._machine = state.scheduler
+        self._act = state.scheduler.act
+        self._log = state.scheduler.log
+        self._after = state.scheduler.after
+        self._talk = Outbox(state)
+        self._tell = self._talk.tell
+        self._tell_all = self._talk.tell_all
+        self._roll_call = RollCall(state, self._look_complete)
         self._ends = AwaitedEnds(least=draft.launch.least or 0)
-        failures, stay = self._ends.failures, draft.launch.agents_stay
-        self._ranks = LaunchMonitor(machine, spec, topology, failures, self._talk, self._decide, self._settle, stay)
-        self._stalls = StallDetector(machine, self.state, spec, self._me, self._talk, self._decide)
-        self._ending = Ending(machine, self.state, spec, topology, self._peers, self._talk)
-        self._survey = Inquiry(machine, self.state, draft, self._peers, self._talk, self._decide)
+        self._ranks = LaunchMonitor(state, self._talk, self._ends.failures, self._decide, self._settle)
+        self._stalls = StallDetector(state, self._talk, self._decide)
+        self._ending = Ending(state, self._talk)
+        self._survey = Inquiry(state, self._talk, self._decide)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._opened = 0.0  # when the roll call began

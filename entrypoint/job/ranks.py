@@ -11,10 +11,9 @@ from collections.abc import Callable
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
 from entrypoint.job.analysis import ProgramExit, RankReports, ended, placement, without_rank
-from entrypoint.job.machine import Scheduler
+from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
-from entrypoint.model import Outcome, Topology
-from entrypoint.spec import JobSpec
+from entrypoint.model import Outcome
 
 _ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
 NO_LOGIN = 255  # what ssh exits with when a login fails: to mpirun, its agent is an ssh
@@ -27,20 +26,23 @@ class LaunchMonitor:
 
     def __init__(
         self,
-        machine: Scheduler,
-        spec: JobSpec,
-        topology: Topology,
+        state: JobState,
+        outbox: Outbox,
         failures: list[ProgramExit],
-        talk: Outbox,
         decide: Callable[[Outcome], None],
         settle: Callable[[ProgramExit], None],
-        agents_stay: bool,
     ) -> None:
-        self._machine, self._spec, self._nodes, self._failures = machine, spec, topology.nodes, failures
-        self._own = topology.this.host
-        self._act, self._talk, self._decide, self._settle = machine.act, talk, decide, settle
+        self._machine = state.scheduler
+        self._spec = state.spec
+        self._nodes = state.topology.nodes
+        self._own = state.topology.this.host
+        self._act = state.scheduler.act
+        self._talk = outbox
+        self._failures = failures
+        self._decide = decide
+        self._settle = settle
         self.heard = RankReports(0)
-        self._agents_stay = agents_stay
+        self._agents_stay = state.plan.launch.agents_stay
         self._lost = ""  # a daemon that failed, in words
         self._asked: set[int] = set()  # nodes whose agent waits for an answer
         self._end: ProgramExit | None = None  # mpirun's own

@@ -10,7 +10,6 @@ from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, named, short
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.machine import Scheduler
 from entrypoint.job.state import JobState
 from entrypoint.model import Node, Outcome, Plan, Topology
 from entrypoint.phases import Phase
@@ -65,25 +64,21 @@ class Misdirected:
 class RollCall:
     """What is known of the peers before all have answered."""
 
-    def __init__(
-        self,
-        machine: Scheduler,
-        state: JobState,
-        spec: JobSpec,
-        topology: Topology,
-        least: int | None,
-        look: Callable[[], None],
-    ) -> None:
-        """`least`: nodes that are enough for an elastic job; `look`: asks again whether all are there."""
-        self._machine, self._topology, self._limit = machine, topology, spec.timeouts.peers
+    def __init__(self, state: JobState, look: Callable[[], None]) -> None:
+        """`look`: asks again whether all are there."""
         self._state = state
-        self._least, self._join, self._look = least, spec.timeouts.join, look
+        self._machine = state.scheduler
+        self._topology = state.topology
+        self._limit = state.spec.timeouts.peers
+        self._join = state.spec.timeouts.join
+        self._least = state.plan.launch.least  # nodes that are enough for an elastic job
+        self._look = look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = math.inf  # when the first was called
-        self._misdirected = Misdirected(topology)
+        self._misdirected = Misdirected(state.topology)
         self.own_name = False  # whether this node's own name has an address
 
     def begin(self) -> None:

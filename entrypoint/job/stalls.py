@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from entrypoint.errors import RetryError
 from entrypoint.job import messages
-from entrypoint.job.machine import Scheduler
 from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome
-from entrypoint.spec import JobSpec
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 
@@ -18,18 +16,14 @@ _SHOWN = 15.0  # seconds for every node to show its stacks
 class StallDetector:
     """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
 
-    def __init__(
-        self,
-        machine: Scheduler,
-        state: JobState,
-        spec: JobSpec,
-        me: int,
-        talk: Outbox,
-        decide: Callable[[Outcome], None],
-    ) -> None:
+    def __init__(self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None]) -> None:
         self._state = state
-        self._machine, self._me, self._talk, self._decide = machine, me, talk, decide
-        self._limit, self._stops = 60 * spec.stall.minutes, spec.stall.action == "stop"
+        self._machine = state.scheduler
+        self._me = state.me
+        self._talk = outbox
+        self._decide = decide
+        self._limit = 60 * state.spec.stall.minutes
+        self._stops = state.spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._warned = False
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from entrypoint.job import actions
 from entrypoint.job.machine import Scheduler
-from entrypoint.model import Outcome
+from entrypoint.job.peers import Peers
+from entrypoint.model import Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
+from entrypoint.spec import JobSpec
 
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
 class JobState:
-    """The phase of this node, those of the others as far as it knows them, and how the attempt is to end."""
+    """The job as this node knows it: its plan, deadlines, peers and phases, and how the attempt is to end."""
 
-    def __init__(self, scheduler: Scheduler, me: int, others: Iterable[int]) -> None:
-        self._scheduler = scheduler
-        self._me = me
-        self._phases = dict.fromkeys(others, Phase.MISSING) | {me: Phase.CHECKS}
+    def __init__(self, spec: JobSpec, plan: Plan) -> None:
+        self.spec = spec
+        self.plan = plan
+        self.topology = plan.topology
+        self.me = plan.topology.me
+        self.scheduler = Scheduler()
+        # On the leader, the workers that have answered.
+        self.peers = Peers(spec.timeouts.heartbeat, plan.topology.this.host)
+        # A worker knows of the leader alone.
+        nodes = plan.topology.nodes if self.leads else plan.topology.nodes[:1]
+        others = [node.rank for node in nodes] if plan.mode == "coordinated" else []
+        self._phases = dict.fromkeys(others, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
         # The first outcome decided, whatever comes later.
@@ -29,9 +37,14 @@ class JobState:
         self.force = False
 
     @property
+    def leads(self) -> bool:
+        """Whether this node decides: it is the first one, or there is no roll call."""
+        return self.topology.is_leader or self.plan.mode != "coordinated"
+
+    @property
     def phase(self) -> Phase:
         """The phase of this node."""
-        return self._phases[self._me]
+        return self._phases[self.me]
 
     @property
     def is_calling(self) -> bool:
@@ -61,20 +74,20 @@ class JobState:
 
         Raises ValueError if this node itself may not enter that phase now.
         """
-        node = self._me if node is None else node
+        node = self.me if node is None else node
         before = self._phases.get(node)
         if before is None or (before, self._details[node]) == (phase, detail):
             return
-        allowed = ALLOWED if node == self._me else ALLOWED_OF_OTHERS
+        allowed = ALLOWED if node == self.me else ALLOWED_OF_OTHERS
         if phase is not before and phase not in allowed.get(before, ()):
-            if node == self._me:
+            if node == self.me:
                 raise ValueError(f"{before.name} is not followed by {phase.name}")
             return
         self._phases[node] = phase
         self._details[node] = detail
-        if node == self._me:
+        if node == self.me:
             self._entered.add(phase)
-        self._scheduler.act(actions.Entered(node, phase, detail))
+        self.scheduler.act(actions.Entered(node, phase, detail))
 
     def ranks_have_started(self) -> None:
         """The first rank or program of this node has started."""
@@ -94,4 +107,4 @@ class JobState:
     def end(self, outcome: Outcome) -> None:
         """This node's part of the attempt is over."""
         self.enter(Phase.ENDED, detail=f"{outcome.reason}; exit {outcome.status}")
-        self._scheduler.end(outcome)
+        self.scheduler.end(outcome)

@@ -10,11 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Scheduler
-from entrypoint.job.peers import Peers
 from entrypoint.job.state import JobState
 from entrypoint.job.talk import Outbox
-from entrypoint.model import Outcome, Plan
+from entrypoint.model import Outcome
 from entrypoint.phases import Phase
 from entrypoint.wire import read
 
@@ -28,18 +26,13 @@ _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 class Inquiry:
     """One check of all nodes; a plan without a check needs none. `decide` is told how it ends."""
 
-    def __init__(
-        self,
-        machine: Scheduler,
-        state: JobState,
-        draft: Plan,
-        peers: Peers,
-        talk: Outbox,
-        decide: Callable[[Outcome], None],
-    ) -> None:
+    def __init__(self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None]) -> None:
         self._state = state
-        self._machine, self._draft, self._peers = machine, draft, peers
-        self._talk, self._decide = talk, decide
+        self._machine = state.scheduler
+        self._draft = state.plan
+        self._peers = state.peers
+        self._talk = outbox
+        self._decide = decide
         self._seen: dict[int, Observation] = {}
         self._failed: Outcome | None = None  # what ended the roll call, or came later
         self._is_shown = False

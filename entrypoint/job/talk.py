@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Scheduler, Then
-from entrypoint.job.peers import Peers
+from entrypoint.job.machine import Then
 from entrypoint.job.state import JobState
 
 
 class Outbox:
     """With this node and all its peers. An answer also counts if it comes before the question."""
 
-    def __init__(self, machine: Scheduler, state: JobState, me: int, peers: Peers) -> None:
-        self._machine = machine
+    def __init__(self, state: JobState) -> None:
         self._state = state
-        self._me = me
-        self._peers = peers
+        self._machine = state.scheduler
+        self._me = state.me
+        self._peers = state.peers
         self._open: dict[object, tuple[set[int], Then]] = {}  # answer -> nodes that still owe it, what comes then
         self._said: set[tuple[int, object]] = set()
         self._pings = 0

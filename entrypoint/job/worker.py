@@ -11,7 +11,6 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.analysis import difference, ended, follow
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.machine import Scheduler
 from entrypoint.job.rollcall import Misdirected, has_run, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
@@ -25,9 +24,12 @@ class Worker:
     """A node that follows. `handle` takes what happened and when, and gives what is to be done about it."""
 
     def __init__(self, spec: JobSpec, draft: Plan, attempt: int) -> None:
-        self._spec, self._draft, self.attempt = spec, draft, attempt  # the leader's number, once it is known
+        self.state = state = JobState(spec, draft)
+        self.attempt = attempt  # the leader's number, once it is known
+        self._spec = spec
+        self._draft = draft
         self._topology = draft.topology
-        self._me = draft.topology.me
+        self._me = state.me
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
         self._misdirected = Misdirected(draft.topology)
@@ -38,9 +40,9 @@ class Worker:
         self._has_stopped = False  # whether nothing of the job runs here any more
         self._stays = False  # whether the leader may not have read our last message yet
         self._due = 0.0  # when we planned to look whether the leader is silent
-        self._machine = Scheduler()
-        self._act, self._after = self._machine.act, self._machine.after
-        self.state = JobState(self._machine, self._me, (_LEADER,))
+        self._machine = state.scheduler
+        self._act = state.scheduler.act
+        self._after = state.scheduler.after
 
     # -- the machine
 

@@ -105,8 +105,10 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     job = spec.load("hosts: [a, b]\nnode_rank: 0\ncommand: [prog]", "job.yaml", {}, {})
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
     there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
-    machine, talk = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
-    watch = LaunchMonitor(machine, job, there, [], cast(Any, talk), lambda outcome: None, lambda end: None, stays)
+    machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
+    plan = SimpleNamespace(launch=SimpleNamespace(agents_stay=stays))
+    state = SimpleNamespace(scheduler=machine, spec=job, topology=there, plan=plan)
+    watch = LaunchMonitor(cast(Any, state), cast(Any, outbox), [], lambda outcome: None, lambda end: None)
     answered: list[list[int]] = []
 
     def step(then: Any) -> None:

@@ -7,18 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint import spec
 from entrypoint.job import actions
-from entrypoint.job.machine import Scheduler
 from entrypoint.job.state import JobState
+from entrypoint.model import Facts
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, MEANING, STATUSES, Phase
+from entrypoint.plan import settle
 from tests.golden_phases import PAGE, PLACE, diagram
 
+FACTS = Facts(
+    env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u",
+    programs={"sshd": "/usr/sbin/sshd", "python3": "/usr/bin/python3"},
+)  # fmt: skip
+ME = {"ENTRYPOINT_NODE_RANK": "0"}
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 BEFORE = {Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.EARLIER}  # nothing decides anything in these
 
 
 def state() -> JobState:
-    return JobState(Scheduler(), 0, (1, 2))
+    read = spec.load("hosts: [a, b, c]\nlauncher: torchrun\nsecret_file: /none\ncommand: [train]", "job.yaml", ME, {})
+    return JobState(read, settle(read, FACTS))
 
 
 def changes(source: str) -> list[str]:
@@ -72,9 +80,8 @@ def test_what_others_do_too_late_changes_nothing() -> None:
 
 
 def test_who_watches_hears_each_change_once() -> None:
-    scheduler = Scheduler()
-    own = JobState(scheduler, 0, (1,))
-    done = scheduler.step(lambda: (own.enter(Phase.KEYS), own.enter(Phase.KEYS), own.note(1, "no DNS")), print, 1.0)
+    own = state()
+    done = own.scheduler.step(lambda: (own.enter(Phase.KEYS), own.enter(Phase.KEYS), own.note(1, "no DNS")), print, 1.0)
     assert done == [actions.Entered(0, Phase.KEYS), actions.Entered(1, Phase.MISSING, "no DNS")]
     assert own.has_entered(Phase.CHECKS)
     assert not own.has_started
