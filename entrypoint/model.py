@@ -265,38 +265,67 @@ class Program:
 
 
 @dataclass(frozen=True)
+class LaunchStart:
+    """What must be there before a launcher's programs start on this node."""
+
+    needs_roll_call: bool = False  # many nodes cannot work without one
+    needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
+    needs_rank_table: bool = False  # starts when the platform has written it
+    needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
+    min_nodes: int | None = None  # that are enough to start and to go on; others may come and go. None: all
+    becomes_program: bool = False  # it is the user's program and nothing else: a node by itself becomes it
+
+
+@dataclass(frozen=True)
+class LaunchRanks:
+    """How a launcher starts ranks, and what it does with their output."""
+
+    # Its name in messages about them, and what decides which network they use.
+    name: str = ""
+    network_hint: str = ""
+    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
+    # where programs start ranks through rank.sh: which rank failed is why the program did.
+    reports: Literal["programs", "ranks", "both"] = "programs"
+    count: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
+    env: tuple[EnvVar, ...] = ()  # for the ranks of every node
+    env_of_each: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
+    env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
+    agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
+    agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
+    tagged: str = ""  # whose way to tag ranks' output where it cuts it (frames.py), where lines are asked for
+    unite: tuple[str, ...] = ()  # what makes ranks' lines whole again that come through one pipe: its command line
+
+    @property
+    def reported(self) -> int:
+        """How many ranks the nodes report the start and the end of; 0 where only programs are reported."""
+        return self.count or 0 if self.reports == "ranks" else 0
+
+
+@dataclass(frozen=True)
+class LaunchEnds:
+    """Whose end is the job's, and what a launcher's programs do at signals and at their end."""
+
+    # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
+    completion: Literal["leader", "first-failure"] = "leader"
+    awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
+    takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
+    forwards: bool = False  # its programs are launchers, which tell the processes that they start of SIGTERM
+    answers: bool = False  # its stdout is a command's answer, which stays as it is whatever lines are asked for
+    why_file: str = ""  # in the run directory, where its program is ours: why it failed, which is then our own failure
+
+
+@dataclass(frozen=True)
 class Launch:
-    """What a launcher answers: how ranks start on this node."""
+    """What a launcher answers: which programs start on this node, and how their ranks start and end."""
 
     programs: tuple[Program, ...] = ()  # none: ranks are started from elsewhere, this node waits until released
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()  # to be there before a program starts
-    env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
-    rank_env: tuple[EnvVar, ...] = ()  # for the ranks of every node
-    each_rank: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
     coordinated_env: tuple[EnvVar, ...] = ()  # for its programs where the nodes hold a roll call
     alone_env: tuple[EnvVar, ...] = ()  # for its programs where several nodes hold none
-    needs_roll_call: bool = False  # many nodes cannot work without one
-    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
-    # where programs start ranks through rank.sh: which rank failed is why the program did.
-    reports: Literal["programs", "ranks", "both"] = "programs"
-    becomes_program: bool = False  # it is the user's program and nothing else: a node by itself becomes it
-    takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
-    forwards: bool = False  # its programs are launchers, which tell the processes that they start of SIGTERM
-    needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
-    ranks: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
-    # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
-    completion: Literal["leader", "first-failure"] = "leader"
-    awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
-    least: int | None = None  # nodes that are enough to start and to go on; others may come and go. None: all
-    needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
-    agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
-    agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
-    needs_rank_table: bool = False  # starts when the platform has written it
-    answers: bool = False  # its stdout is a command's answer, which stays as it is whatever lines are asked for
-    tagged: str = ""  # whose way to tag ranks' output where it cuts it (frames.py), where lines are asked for
-    unite: tuple[str, ...] = ()  # what makes ranks' lines whole again that come through one pipe: its command line
-    why_file: str = ""  # in the run directory, where its program is ours: why it failed, which is then our own failure
+    start: LaunchStart = LaunchStart()
+    ranks: LaunchRanks = LaunchRanks()
+    ends: LaunchEnds = LaunchEnds()
 
 
 @dataclass(frozen=True)
@@ -338,8 +367,8 @@ class Plan:
     @property
     def ranks(self) -> int:
         """How many ranks the launchers of all nodes start; a program may start more."""
-        if self.launch.ranks is not None:
-            return self.launch.ranks
+        if self.launch.ranks.count is not None:
+            return self.launch.ranks.count
         return len(self.launch.programs) * len(self.topology.nodes)
 
 

@@ -302,10 +302,10 @@ class Loop:
                 self._report(env, address, stop)
             case actions.Prepare(members):
                 launch = programs.prepare(members)
-                if launch.agents:
+                if launch.ranks.agents:
                     hosts = {node.host: node.rank for node in self._topology.nodes}
                     self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
-                self.tell(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
+                self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
             case actions.ShowLine():
                 programs.show_line()
             case actions.AnswerAgent(rank, status) if self._agents:

@@ -149,7 +149,9 @@ def _inputs(case: Path, node: int) -> tuple[JobSpec, Facts]:
 
 def _launch(plan: Plan) -> str:
     launch = plan.launch
-    lines = [f"launcher {plan.launcher}, roll call {plan.roll_call}, completion {launch.completion}, in {plan.workdir}"]
+    lines = [
+        f"launcher {plan.launcher}, roll call {plan.roll_call}, completion {launch.ends.completion}, in {plan.workdir}"
+    ]
     lines += ["no command: ranks are started from worker-0"] * (not launch.programs)
     lines += [f"rank    {_variable(var)}" for var in plan.env]
     for program in launch.programs:

@@ -159,7 +159,7 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
     plan = settle(spec, here)
     many = len(plan.topology.nodes) > 1
     missing = ["sshd"] if many and "sshd" not in here.programs else []
-    missing += [name for name in plan.launch.needs_programs if not process.which(name, here.env.get("PATH", ""))]
+    missing += [name for name in plan.launch.start.needs_programs if not process.which(name, here.env.get("PATH", ""))]
     missing += [NAMES] if no_library else []
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)

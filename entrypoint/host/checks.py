@@ -26,7 +26,7 @@ _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, list[Outcome]]:
     """The plan as far as it can be known without the other nodes, and everything that `run` would refuse."""
     refused = []
-    if plan.launch.needs_rank_table:
+    if plan.launch.start.needs_rank_table:
         from entrypoint.host import rank_table
         from entrypoint.ranktable import NotReady
 
@@ -96,12 +96,12 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     """At the roll call: what the launcher needs here and is missing, or cannot be started."""
-    if launch.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
-        what, do = launch.needs_ipv4
+    if launch.start.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
+        what, do = launch.start.needs_ipv4
         seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
         return ConfigError(f"EP405 {what}", seen, f"give the containers IPv4 addresses, too, {do}").outcome
     path = facts.env.get("PATH", "")
-    for name in launch.needs_programs:
+    for name in launch.start.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused
         if found := process.which(name, path):
@@ -113,7 +113,7 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     """When programs and ranks start: the first of them that cannot."""
     # In mode exec we become the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
-    ranks = (Program(spec.command),) if plan.launch.reports == "ranks" else ()  # they start here, too
+    ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()  # they start here, too
     refused = (program(facts, plan, each) for each in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 
@@ -136,7 +136,7 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
         raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
     slots = topology.this.slots
     # With a rank table, ranks and devices are compared when the table is there.
-    if 0 < device.count < slots and plan.launch.ranks is not None and not plan.launch.needs_rank_table:
+    if 0 < device.count < slots and plan.launch.ranks.count is not None and not plan.launch.start.needs_rank_table:
         what = f"EP401 {slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
         do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
         raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)

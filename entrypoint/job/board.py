@@ -67,7 +67,7 @@ class NodeTable:
             state.since = self._now
         state.phase = phase
         state.detail = action.detail
-        if is_new and phase is Phase.LAUNCHING and self._draft.launch.reports == "ranks":
+        if is_new and phase is Phase.LAUNCHING and self._draft.launch.ranks.reports == "ranks":
             state.started = state.ended = 0
         elif is_new and phase is Phase.LAUNCHING:  # how many programs another node starts is its own matter
             state.started = len(self._draft.launch.programs)
@@ -93,7 +93,7 @@ class NodeTable:
                 state.started = (state.started or 0) + 1
             case messages.RankEnd():
                 state.ended += 1
-            case messages.Ended() if self._draft.launch.reports != "ranks":
+            case messages.Ended() if self._draft.launch.ranks.reports != "ranks":
                 state.ended += 1
 
     # -- for others

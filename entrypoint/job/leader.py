@@ -49,7 +49,7 @@ class Leader:
         self._tell = self._talk.tell
         self._tell_all = self._talk.tell_all
         self._roll_call = RollCall(state, self._look_complete)
-        self._ends = AwaitedEnds(least=draft.launch.least or 0)
+        self._ends = AwaitedEnds(least=draft.launch.start.min_nodes or 0)
         self._ranks = LaunchMonitor(state, self._talk, self._ends.failures, self._decide, self._settle)
         self._stalls = StallDetector(state, self._talk, self._decide)
         self._ending = Ending(state, self._talk)
@@ -96,7 +96,7 @@ class Leader:
             if self._survey.begin(outcome):
                 return  # it decides once more, when the table is shown
             self.state.outcome = outcome
-            others = self._draft.launch.awaited is not None or bool(self._ends.late())
+            others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
             self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
 
     def _stop(self, outcome: Outcome) -> None:
@@ -236,16 +236,16 @@ class Leader:
         self._running = True
         for node in [*self._peers, self._me]:
             self._start(node)
-        if self._draft.launch.reports == "ranks":
+        if self._draft.launch.ranks.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
         self._stalls.begin()
-        if self._draft.launch.least and self._draft.mode == "coordinated":
+        if self._draft.launch.start.min_nodes and self._draft.mode == "coordinated":
             for node in {each.rank for each in self._topology.peers} - self._here:
                 self._act(actions.Call(node))
 
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Only ranks under an MPI are reported by the nodes that they run on."""
-        has_reports = node == self._me or self._draft.launch.reports == "ranks"
+        has_reports = node == self._me or self._draft.launch.ranks.reports == "ranks"
         self.state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         self._tell(node, messages.Start(self.attempt))
 
@@ -302,7 +302,7 @@ class Leader:
 
     def _can_do_without(self, node: int) -> bool:
         """Whether this node does not count, or enough nodes of an elastic job are left that still run."""
-        least, left = self._draft.launch.least, self._ends.awaited - {node}
+        least, left = self._draft.launch.start.min_nodes, self._ends.awaited - {node}
         goes_on = least is not None and self.outcome is None and self.state.has_started
         return goes_on and (not self._ends.counts(node) or len(left) >= (least or 0))
 
@@ -333,10 +333,10 @@ class Leader:
         holds = {
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self.state.has_started,
-            messages.RANKS: launch.reports == "ranks",
+            messages.RANKS: launch.ranks.reports == "ranks",
             messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
-            messages.OWN_PROGRAM: launch.completion != "leader",
-            messages.ELASTIC: launch.least is not None,
+            messages.OWN_PROGRAM: launch.ends.completion != "leader",
+            messages.ELASTIC: launch.start.min_nodes is not None,
             messages.CHECK: self._draft.check is not None,
         }
         return messages.wrong(message, messages.WORKER_SAYS, holds)
@@ -385,8 +385,8 @@ class Leader:
         end = ProgramExit(message.status, message.what, message.reason, message.tail)
         if node == self._me:
             self._running = self._running and not message.last
-        if self._draft.launch.completion == "leader":
-            if self._draft.launch.reports == "ranks":
+        if self._draft.launch.ends.completion == "leader":
+            if self._draft.launch.ranks.reports == "ranks":
                 self._ranks.launcher_ended(end)
             else:
                 self._settle(end)
@@ -397,7 +397,7 @@ class Leader:
             return
         counted = [each for each in sorted(self._here) if self._ends.counts(each)] if self._peers else []
         here = [self._topology.nodes[each] for each in counted]
-        end = on_node(end, self._host(node), here, self._draft.launch.awaited)
+        end = on_node(end, self._host(node), here, self._draft.launch.ends.awaited)
         seconds = self._ends.of_node(node, end, message.last)
         if not end.status and seconds is not None and self._ends.late():
             # Their launchers may have met the others, and the word of it be on its way. After two answers it is here.
@@ -430,7 +430,7 @@ class Leader:
     def _user_signal(self, node: int, message: messages.Signal) -> None:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
-        if not self._draft.launch.takes_signals:
+        if not self._draft.launch.ends.takes_signals:
             self._log(f"EP614 {message.name}: not passed on, since {self._draft.launcher} would end by it")
             return
         self._log(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
@@ -442,7 +442,7 @@ class Leader:
         self._ranks.start_daemon(event.node, event.command if there else "")
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
-        if node != self._me or self._draft.launch.agents_stay:  # else mpirun itself runs here
+        if node != self._me or self._draft.launch.ranks.agents_stay:  # else mpirun itself runs here
             self._ranks.daemon(node, message)
 
     def _pong(self, node: int, message: messages.Pong) -> None:

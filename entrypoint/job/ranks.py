@@ -1,6 +1,6 @@
-"""What the leader knows of the ranks that mpirun starts on all nodes, and what mpirun's own end means.
+"""What the leader knows of the ranks that an MPI's launcher starts on all nodes, and what that launcher's end means.
 
-mpirun may start no rank, or too few, or stay when all have ended; its daemons may not start, or be killed.
+It may start no rank, or too few, or stay when all have ended; its daemons may not start, or be killed.
 Its exit status alone does not tell these cases apart.
 """
 
@@ -22,7 +22,7 @@ _SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than the
 
 
 class LaunchMonitor:
-    """The ranks of all nodes under one mpirun, as far as nodes reported them. A part of the leader."""
+    """The ranks of all nodes under one launcher, as far as nodes reported them. A part of the leader."""
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class LaunchMonitor:
         self._decide = decide
         self._settle = settle
         self.heard = RankReports(0)
-        self._agents_stay = state.plan.launch.agents_stay
+        self._name = state.plan.launch.ranks.name
+        self._network_hint = state.plan.launch.ranks.network_hint
+        self._agents_stay = state.plan.launch.ranks.agents_stay
         self._lost = ""  # a daemon that failed, in words
         self._asked: set[int] = set()  # nodes whose agent waits for an answer
         self._end: ProgramExit | None = None  # mpirun's own
@@ -72,7 +74,7 @@ class LaunchMonitor:
         if empty and not chosen:
             hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
             what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
-            do = "see that mpirun's options let it use the hostfile"
+            do = f"see that the options of {self._name} let it use the hostfile"
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
 
     def out_of_time(self) -> None:
@@ -81,10 +83,9 @@ class LaunchMonitor:
             return
         self._act(actions.ShowLine())
         number = self.heard.words() if self.heard.placed else "no rank"
-        do = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
-        do += "; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
+        do = f"{self._network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(RetryError(f"EP605 mpirun has started {number} within {limit:.0f}s", hint=do).outcome)
+        self._decide(RetryError(f"EP605 {self._name} has started {number} within {limit:.0f}s", hint=do).outcome)
 
     def launcher_ended(self, end: ProgramExit) -> None:
         """mpirun has ended; what that means depends on its ranks."""
@@ -111,7 +112,7 @@ class LaunchMonitor:
     def _judge(self) -> None:
         """mpirun ended with 0, but not every rank is known to have."""
         assert self._end is not None
-        heard, what = self.heard, "mpirun exited with 0"
+        heard, what = self.heard, f"{self._name} exited with 0"
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
@@ -143,10 +144,10 @@ class LaunchMonitor:
     def _stays(self) -> None:
         """mpirun hangs. It is a success only if each node has reported its own ranks and no others."""
         if above := self.heard.above_slots(self._own):
-            what, do = "EP620 mpirun did not end, though every rank is reported to have ended with 0", "retry"
+            what, do = f"EP620 {self._name} did not end, though every rank is reported to have ended with 0", "retry"
             self._decide(RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome)
             return
-        self._machine.log("EP613 mpirun did not end, though every rank did: it is ended")
+        self._machine.log(f"EP613 {self._name} did not end, though every rank did: it is ended")
         self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
 
     def start_daemon(self, node: int, command: str) -> None:
@@ -163,7 +164,7 @@ class LaunchMonitor:
             return
         self._answer(node, status)
         if status and status not in _CANNOT_START:
-            what = f"EP608 the start of mpirun's daemon failed on {self._nodes[node].host}"
+            what = f"EP608 the start of {self._name}'s daemon failed on {self._nodes[node].host}"
             self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
 
     def _answer(self, node: int, status: int) -> None:
@@ -177,7 +178,7 @@ class LaunchMonitor:
             self._answer(node, message.status)
         if not message.status or self.heard.all_well():
             return  # mpirun told it to end
-        reason = ended(f"EP608 mpirun's daemon {message.name} on {host}", message.status, message.why)
+        reason = ended(f"EP608 {self._name}'s daemon {message.name} on {host}", message.status, message.why)
         if message.status > 128:
             self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason

@@ -71,7 +71,7 @@ class RollCall:
         self._topology = state.topology
         self._limit = state.spec.timeouts.peers
         self._join = state.spec.timeouts.join
-        self._least = state.plan.launch.least  # nodes that are enough for an elastic job
+        self._least = state.plan.launch.start.min_nodes  # nodes that are enough for an elastic job
         self._look = look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there

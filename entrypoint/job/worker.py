@@ -155,12 +155,13 @@ class Worker:
     def _wrong(self, message: Any) -> str:
         """Why this is not for the leader to say now; "" if it is."""
         checks = self._draft.check is not None
-        ends_without_start = checks or self._draft.launch.least is not None  # an elastic job may be over when it comes
+        # An elastic job may be over when this node comes.
+        ends_without_start = checks or self._draft.launch.start.min_nodes is not None
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,
             messages.STARTED: self.state.has_started,
-            messages.RANKS: self._draft.launch.reports == "ranks",
+            messages.RANKS: self._draft.launch.ranks.reports == "ranks",
             messages.CHECK: checks,
             messages.SUCCESS: self.state.has_started or ends_without_start or getattr(message, "status", 0) != 0,
         }

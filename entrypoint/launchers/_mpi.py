@@ -8,9 +8,10 @@ from typing import Any
 from entrypoint import supervised
 from entrypoint.errors import Problem
 from entrypoint.launchers._place import place
-from entrypoint.model import EnvVar, File, Launch, Members, Topology
+from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, logs
+from entrypoint.values import replace
 
 _ENV_FILE = "rank.env"
 
@@ -22,23 +23,26 @@ def launch(
     each: Mapping[str, str],
     number: str,
     *options: str,
-    tagged: str = "",
+    ranks: LaunchRanks,
 ) -> Launch:
     """What every node has. `each` names the variables that tell a rank its numbers, and what the daemon calls them.
 
-    `number` is a rank's number, for a shell; `options` are more for its supervisor; `tagged` as in Launch.
+    `number` is a rank's number, for a shell; `options` are more for its supervisor; `ranks`: what the MPI itself says.
     """
-    lines = logs.options(spec.logs, topology, "{rank}", tagged, mixed=are_mixed(spec, topology, members))
+    lines = logs.options(spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology, members))
     return Launch(
         files=(_rank_script(spec, topology, each, number, (*options, *lines)),),
-        tagged=tagged,
-        env_file=_ENV_FILE,
-        needs_roll_call=len(topology.nodes) > 1,
-        reports="ranks",
-        ranks=ranks(spec, members),
-        rank_env=place(spec, topology),
-        each_rank=tuple(
-            EnvVar(name, f"${theirs}", "each rank's own, from mpirun", default=True) for name, theirs in each.items()
+        start=LaunchStart(needs_roll_call=len(topology.nodes) > 1),
+        ranks=replace(
+            ranks,
+            reports="ranks",
+            count=count(spec, members),
+            env=(*place(spec, topology), *ranks.env),
+            env_of_each=tuple(
+                EnvVar(name, f"${theirs}", f"each rank's own, from {ranks.name}", default=True)
+                for name, theirs in each.items()
+            ),
+            env_file=_ENV_FILE,
         ),
     )
 
@@ -79,7 +83,7 @@ def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str
 
 def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
     """Whether what several ranks, or one and daemons, print comes together, and lines of it could mix."""
-    return len(topology.nodes) > 1 or ranks(spec, members) > 1
+    return len(topology.nodes) > 1 or count(spec, members) > 1
 
 
 def hostfile(spec: JobSpec, topology: Topology) -> str:
@@ -87,6 +91,6 @@ def hostfile(spec: JobSpec, topology: Topology) -> str:
     return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
 
 
-def ranks(spec: JobSpec, members: Members) -> int:
+def count(spec: JobSpec, members: Members) -> int:
     """World size: mpi.np, else the slots that the nodes counted, summed."""
     return spec.mpi.np or sum(report.slots for report in members.reports)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.launchers._place import place, settled
-from entrypoint.model import EnvVar, File, Launch, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
 from entrypoint.values import replace
@@ -56,10 +56,8 @@ def launch(
         files=(file, rank_script(spec, topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
-        forwards=True,
-        reports="both",
-        completion="first-failure",
-        ranks=topology.world_size,
+        ranks=LaunchRanks(reports="both", count=topology.world_size),
+        ends=LaunchEnds(completion="first-failure", forwards=True),
     )
 
 

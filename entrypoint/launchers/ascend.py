@@ -6,7 +6,18 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_launcher, with_python
-from entrypoint.model import Cards, EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.model import (
+    Cards,
+    EnvVar,
+    File,
+    Launch,
+    LaunchEnds,
+    LaunchRanks,
+    LaunchStart,
+    Members,
+    Program,
+    Topology,
+)
 from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("npu", "ranktable")  # what else people call it
@@ -55,9 +66,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         # A regular file: torch_npu takes no link, and what platforms mount is one.
         files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
         folders=tuple(folders),
-        completion="first-failure",
-        ranks=cards.size,
-        needs_rank_table=waits,
+        start=LaunchStart(needs_rank_table=waits),
+        ranks=LaunchRanks(count=cards.size),
+        ends=LaunchEnds(completion="first-failure"),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from entrypoint.launchers import _torch
 from entrypoint.launchers._command import refuse_launcher, refuse_options, split_python
 from entrypoint.launchers._place import master
-from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, LaunchStart, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
@@ -58,10 +58,8 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
     return Launch(
         (Program(_line(spec, topology, own)),),
         files=(script, ranks),
-        forwards=True,
-        reports="both",
-        completion="first-failure",
-        ranks=sum(counts),
+        ranks=LaunchRanks(reports="both", count=sum(counts)),
+        ends=LaunchEnds(completion="first-failure", forwards=True),
     )
 
 
@@ -69,7 +67,7 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """DeepSpeed supervises its processes itself; on other nodes they are below our sshd, and end with the job."""
     size = sum(report.slots for report in members.reports)
     if not topology.is_leader:
-        return Launch(needs_roll_call=True, ranks=size)
+        return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
     pairs = zip(topology.nodes, members.reports, strict=True)
     nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
     template, run_dir = "mpirun/hostfile.j2", topology.run_dir
@@ -77,7 +75,12 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     own = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
     pdsh = EnvVar("PDSH_SSH_ARGS_APPEND", f"-F {run_dir}/ssh_config", "ssh.client")
     program = Program(_line(spec, topology, own), (pdsh,))
-    return Launch((program,), files=(hostfile,), needs_roll_call=True, needs_programs=("ssh",), ranks=size)
+    return Launch(
+        (program,),
+        files=(hostfile,),
+        start=LaunchStart(needs_roll_call=True, needs_programs=("ssh",)),
+        ranks=LaunchRanks(count=size),
+    )
 
 
 def _line(spec: JobSpec, topology: Topology, own: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,12 +13,13 @@ from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._place import master
-from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # what else people call it
 
+_NETWORK_HINT = "see that the nodes reach each other's ports, and on which interface: network.interface"
 _EACH_RANK = {
     "RANK": "PMI_RANK",
     "WORLD_SIZE": "PMI_SIZE",
@@ -51,12 +52,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     _refuse(spec)
     many = len(topology.nodes) > 1
     tagged = "mpirun" if _is_tagged(spec, topology, members) else ""
-    # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", tagged=tagged)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     own = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (EnvVar("FI_TCP_IFACE", own, "network.interface", default=True),) if own else ()
-    launch = replace(launch, needs_programs=needs, rank_env=(*launch.rank_env, *fabric))
+    # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
+    ranks = LaunchRanks("mpiexec.hydra", _NETWORK_HINT, env=fabric, agents_stay=True, tagged=tagged)
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", ranks=ranks)
+    launch = replace(launch, start=replace(launch.start, needs_programs=needs))
     if not topology.is_leader:
         return launch
     nodes = [
@@ -70,8 +72,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         launch,
         programs=(Program(_line(spec, topology, members), _settings(topology)),),
         files=(hostfile, *launch.files, *agent),
-        agents=many,
-        agents_stay=True,
+        ranks=replace(launch.ranks, agents=many),
     )
 
 
@@ -101,7 +102,7 @@ def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...
     # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
     return (
-        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.ranks(spec, members))),
+        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.count(spec, members))),
         # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
         *("-localhost", master(topology), "-genvnone", *tags, *more),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_env, refuse_launcher, with_python
 from entrypoint.launchers._place import endpoint, master
-from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 _OWN = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
@@ -40,7 +40,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         )
         for local in range(slots)
     )
-    return Launch(programs, completion="first-failure", ranks=size)
+    return Launch(programs, ranks=LaunchRanks(count=size), ends=LaunchEnds(completion="first-failure"))
 
 
 def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:

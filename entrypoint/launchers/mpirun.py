@@ -11,7 +11,7 @@ from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._daemons import OPENMPI
 from entrypoint.launchers._place import settled
-from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.render import quote_sh
 from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
@@ -29,6 +29,7 @@ _OUTPUT = {
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
+_NETWORK_HINT = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
 # What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
 _EACH_RANK = {
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -55,9 +56,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
     number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, topology, members)
     # mpirun kills what it knows, if a rank calls MPI_Abort, a process that one has spawned fails or a daemon is lost.
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, "--group", "apart", tagged=tagged)
+    ranks = LaunchRanks(name="mpirun", network_hint=_NETWORK_HINT, tagged=tagged)
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, "--group", "apart", ranks=ranks)
     if many:
-        launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
+        launch = replace(launch, start=replace(launch.start, needs_programs=needs, needs_ipv4=ipv4))
     if not topology.is_leader:
         return launch
     nodes = [
@@ -75,7 +77,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             *launch.files,
             *((_mpi.agent(topology),) if many else ()),
         ),
-        agents=many,
+        ranks=replace(launch.ranks, agents=many),
     )
 
 
@@ -114,7 +116,7 @@ def _script(
     context = {
         "origin": origin,
         "given": "\n".join(map(_default, settings)),
-        "np": _mpi.ranks(spec, members),
+        "np": _mpi.count(spec, members),
         "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
@@ -137,7 +139,7 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("OPENMPI_NP", str(_mpi.ranks(spec, members)), counted),
+        EnvVar("OPENMPI_NP", str(_mpi.count(spec, members)), counted),
         EnvVar("OPENMPI_HOST_FILE_PATH", _mpi.hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
         *settled(spec, *(() if asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher, refuse_options
 from entrypoint.launchers._place import master
-from entrypoint.model import File, Launch, Members, Program, Topology
+from entrypoint.model import File, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
@@ -61,10 +61,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program(argv),),
         files=(script,),
         folders=(topology.log_dir, logs),
-        forwards=True,
-        takes_signals=False,
-        completion="first-failure",
-        ranks=sum(slots),
+        ranks=LaunchRanks(count=sum(slots)),
+        ends=LaunchEnds(completion="first-failure", takes_signals=False, forwards=True),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from entrypoint.launchers._place import place
-from entrypoint.model import EnvVar, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 ALSO = ("none", "single", "python")  # what else people call it
@@ -31,7 +31,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
                 if name not in spec.env
             )
     program = Program(spec.command, env, rank=topology.me if _one_each(topology) else None)
-    return Launch((program,), becomes_program=True, completion="first-failure")
+    return Launch((program,), start=LaunchStart(becomes_program=True), ends=LaunchEnds(completion="first-failure"))
 
 
 def _one_each(topology: Topology) -> bool:

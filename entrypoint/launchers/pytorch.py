@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_launcher, with_options
 from entrypoint.launchers._place import endpoint
-from entrypoint.model import Launch, Members, Program, Topology
+from entrypoint.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("spawn", "mp.spawn")  # what else people call it
@@ -19,7 +19,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "pytorch")
     argv = with_options(spec, _arguments(spec, topology), _SETTLED)
-    return Launch((Program(argv),), completion="first-failure")
+    return Launch((Program(argv),), ends=LaunchEnds(completion="first-failure"))
 
 
 def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_env, refuse_launcher, refuse_options, with_python
 from entrypoint.launchers._place import endpoint, master
-from entrypoint.model import EnvVar, File, Launch, Members, Program, Topology
+from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
@@ -56,10 +56,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if many else (script,),
-        needs_roll_call=many,  # a worker's Ray never ends by itself
-        forwards=True,
-        completion="first-failure",
-        awaited=(0,),
+        start=LaunchStart(needs_roll_call=many),  # a worker's Ray never ends on its own
+        ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
     )
 
 

@@ -9,7 +9,7 @@ import json
 
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.launchers._place import endpoint
-from entrypoint.model import EnvVar, Launch, Members, Program, Topology, beside
+from entrypoint.model import EnvVar, Launch, LaunchEnds, Members, Program, Topology, beside
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # what else people call it
@@ -24,8 +24,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
-        return Launch((Program(with_python(spec.command)),), completion="first-failure")
+        return Launch((Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure"))
     servers = any(node.task == "ps" for node in topology.nodes)
+    workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
     # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is. With a chief it counts the
     # workers without it, which the flags do not know: a program gets one of the two.
     flags = _flags(spec, topology) if servers and not topology.chief else {}
@@ -33,8 +34,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
-        completion="first-failure",
-        awaited=(0,) if topology.chief else tuple(node.rank for node in topology.nodes if node.task != "ps"),
+        ends=LaunchEnds(completion="first-failure", awaited=(0,) if topology.chief else workers),
     )
 
 

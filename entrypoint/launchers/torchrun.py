@@ -33,7 +33,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if least is None:
         return launch
     # A node that is lost never comes to the barrier that the others wait at: they wait as long as torch does by itself.
-    return replace(launch, least=least, coordinated_env=())
+    return replace(launch, start=replace(launch.start, min_nodes=least), coordinated_env=())
 
 
 def _least(spec: JobSpec, topology: Topology) -> int | None:

@@ -55,7 +55,7 @@ def settle(
             "EP115 there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
-    if spec.nodes and launch.least is None:
+    if spec.nodes and launch.start.min_nodes is None:
         what, do = "only torchrun has elastic jobs", "set launcher: torchrun, or remove nodes"
         raise ConfigError(f"EP120 {what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
     asked = spec.env if leader_env is None else leader_env
@@ -65,14 +65,15 @@ def settle(
     more = launch.coordinated_env if mode == "coordinated" else launch.alone_env if no_roll_call else ()
     programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
     # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
-    each_rank = _effective(launch.each_rank, given if topology.platform == "local" else {*asked})
-    launch = _with_logs(replace(launch, programs=programs, each_rank=each_rank), spec, topology)
+    each_rank = _effective(launch.ranks.env_of_each, given if topology.platform == "local" else {*asked})
+    launch = replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=each_rank))
+    launch = _with_logs(launch, spec, topology)
     env = _effective(_env(spec, facts, topology, members, launch, leader_env), facts.env)
     files = list(launch.files)
-    if launch.env_file:
+    if launch.ranks.env_file:
         whole, theirs = environment(facts.env, env), {var.name for var in each_rank}
         text = "".join(f"{name}={value}\0" for name, value in whole.items() if name not in theirs)
-        files.append(File(launch.env_file, text, "the environment", mode=0o600, secret=True))
+        files.append(File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True))
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -93,10 +94,11 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
     labels = any(program.label for program in launch.programs) and not spec.logs.lines  # these keep lines apart, too
-    if launch.programs and (launch.tagged or (len(launch.programs) > 1 and not labels)):
+    if launch.programs and (launch.ranks.tagged or (len(launch.programs) > 1 and not labels)):
         own = replace(spec.logs, files="none")
-        words = logs.options(own, topology, through=launch.tagged or "pipe", mixed=True)
-        launch = replace(launch, unite=(topology.python, "-I", "-S", supervised.UNITE, *words))
+        words = logs.options(own, topology, through=launch.ranks.tagged or "pipe", mixed=True)
+        unite = (topology.python, "-I", "-S", supervised.UNITE, *words)
+        launch = replace(launch, ranks=replace(launch.ranks, unite=unite))
     return launch
 
 
@@ -113,13 +115,13 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] "]
-    if program.rank and not launch.becomes_program:
+    if program.rank and not launch.start.becomes_program:
         options += ["--nested", str(program.rank)]
-    if launch.answers:
+    if launch.ends.answers:
         options += ["--answer", "yes"]
-    if launch.forwards:
+    if launch.ends.forwards:
         options += ["--signals", "group"]
-    through = "pipe" if launch.unite else "ranks" if launch.reports == "both" else ""
+    through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
@@ -162,13 +164,13 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             do = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, do)
-    return "exec" if launch.becomes_program and not spec.logs.any else "local", no_roll_call
+    return "exec" if launch.start.becomes_program and not spec.logs.any else "local", no_roll_call
 
 
 def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     """Return what cannot do without a roll call on several nodes, as its user knows it; "" for nothing."""
     needy = {
-        f"launcher {launcher}" if spec.launcher != NETCHECK else "the network check": launch.needs_roll_call,
+        f"launcher {launcher}" if spec.launcher != NETCHECK else "the network check": launch.start.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
         f"restarts: {spec.restarts}": spec.restarts > 0,
         "ssh.client: files": spec.ssh.client == "files",
@@ -190,10 +192,10 @@ def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members
             words.append(f"network interface: from the roll call, {over}")
     if mode == "coordinated" and spec.netcheck.when == "before":
         words.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
-    if mode == "coordinated" and launch.least is not None:
-        wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.least} of these are there"
+    if mode == "coordinated" and launch.start.min_nodes is not None:
+        wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are there"
         words.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")
-    if launch.needs_rank_table and not members.cards:
+    if launch.start.needs_rank_table and not members.cards:
         words.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
     if mode == "coordinated":
         words.append(f"run directory: where {topology.run_dir} cannot be used, another one, to tell the nodes why")
@@ -224,7 +226,7 @@ def _env(
     if leader_env is not None:
         asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.rank_env, *asked, ours)
+    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.ranks.env, *asked, ours)
 
 
 def _network(spec: JobSpec, facts: Facts, own: NodeReport) -> list[EnvVar]:

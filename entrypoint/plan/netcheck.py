@@ -6,7 +6,7 @@ import json
 
 from entrypoint import supervised
 from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, File, Launch, Members, Plan, Program, Topology
+from entrypoint.model import Facts, File, Launch, LaunchEnds, LaunchStart, Members, Plan, Program, Topology
 from entrypoint.plan import NETCHECK, settle
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
@@ -68,10 +68,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program((topology.python, "-I", supervised.NETCHECK, topology.run_dir)),),
         files=files,
         folders=(topology.log_dir,) if topology.is_leader else (),
-        needs_roll_call=True,
-        completion="first-failure",
-        takes_signals=False,
-        answers=spec.command[1] != "before",
-        awaited=(0,),
-        why_file=WHY,
+        start=LaunchStart(needs_roll_call=True),
+        ends=LaunchEnds(
+            completion="first-failure",
+            awaited=(0,),
+            takes_signals=False,
+            answers=spec.command[1] != "before",
+            why_file=WHY,
+        ),
     )

@@ -41,7 +41,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "alone": plan.no_roll_call,
         "members_assumed": plan.members.assumed,
         "later": list(plan.later),
-        "completion": launch.completion,
+        "completion": launch.ends.completion,
         "programs": [
             {
                 "command": list(program.argv),
@@ -54,7 +54,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "workdir": plan.workdir,
         "run_dir": topology.run_dir,
         "env": [_variable(var) for var in plan.env],
-        "env_of_each_rank": [_variable(var) for var in launch.each_rank],
+        "env_of_each_rank": [_variable(var) for var in launch.ranks.env_of_each],
         "files": [
             {"name": file.name, "mode": f"{file.mode:04o}", "origin": file.origin, "secret": file.secret}
             | ({} if file.secret or not file.text else {"text": file.text})
@@ -141,7 +141,7 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
         lines.append(f"  {shlex.join(program.argv)}{note}")
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += _variables(plan.env)
-    lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.each_rank]
+    lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.ranks.env_of_each]
     for program in launch.programs:
         if program.env:
             lines += ["", f"environment of {program.label or 'the command'} alone", *_variables(program.env)]

@@ -58,7 +58,7 @@ class Programs:
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
-        self._by_ranks = draft.launch.reports == "ranks"
+        self._by_ranks = draft.launch.ranks.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
         self._running: dict[int, str] = {}  # those that have not ended: number -> what people call it
         self._ranks_started = 0  # by mpirun's daemon
@@ -99,7 +99,7 @@ class Programs:
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which would end.
-                ranks = self._program_ranks if self._draft.launch.reports == "both" else self._ranks
+                ranks = self._program_ranks if self._draft.launch.ranks.reports == "both" else self._ranks
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
                 self._background(self._show_and_tell())
@@ -123,7 +123,7 @@ class Programs:
         A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
         self._members, self._leader_env = members, leader_env
-        return self._draft.launch if self._draft.launch.needs_rank_table else self._prepare()
+        return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
     def _prepare(self) -> Launch:
         self._plan = settle(self._spec, self._facts, self._draft.topology, self._members, self._leader_env)
@@ -140,7 +140,7 @@ class Programs:
                 self._run_dir.write(file.name, file.text, file.mode)
 
     async def _start_all(self) -> None:
-        if self._draft.launch.needs_rank_table:
+        if self._draft.launch.start.needs_rank_table:
             from entrypoint.host import rank_table
 
             limit = self._spec.timeouts.peers
@@ -148,16 +148,16 @@ class Programs:
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
-        if process.is_pipe(1) and not launch.answers:
+        if process.is_pipe(1) and not launch.ends.answers:
             asyncio.get_running_loop().add_reader(1, self._reader_left)  # called where nobody can read it any more
-        if not launch.why_file:  # what measures the network is not the job yet
+        if not launch.ends.why_file:  # what measures the network is not the job yet
             process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
-            name = program.argv[0] if launch.becomes_program else self._plan.launcher
+            name = program.argv[0] if launch.start.becomes_program else self._plan.launcher
             self._running[number] = program.label or name
-        if launch.unite:
-            self._uniting = await LineMerger.start(launch.unite)
+        if launch.ranks.unite:
+            self._uniting = await LineMerger.start(launch.ranks.unite)
         for number, _ in enumerate(launch.programs):
             if self._stopping is None:
                 await self._start(number)
@@ -244,7 +244,7 @@ class Programs:
         self._note(event, f"rank {rank}", time.monotonic())
         if event == "start":
             self._failed_ranks.pop(rank, None)
-            if self._plan.launch.least is not None and not self._met:
+            if self._plan.launch.start.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
         elif event in ("copy", "lost"):
@@ -287,7 +287,7 @@ class Programs:
 
     def _own_words(self) -> str:
         """Why a program of the toolkit's own ended the job, as it has written down; "" where it has not."""
-        if not (name := self._plan.launch.why_file):
+        if not (name := self._plan.launch.ends.why_file):
             return ""
         try:
             return (self._run_dir.path / name).read_text("utf-8", "replace").strip()

@@ -83,6 +83,8 @@ def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
     made = build("launcher: mpirun")
     words = file(made, "rank.sh").splitlines()[-1].split()
     pairs = [pair.split("=") for pair in words[words.index("--each") + 1].split(",")]
-    assert [(name, f"${theirs}") for name, theirs in pairs] == [(var.name, var.value) for var in made.launch.each_rank]
+    assert [(name, f"${theirs}") for name, theirs in pairs] == [
+        (var.name, var.value) for var in made.launch.ranks.env_of_each
+    ]
     got = rank_env("dash", tmp_path, {"PATH": "/usr/bin:/bin"})
     assert (got[b"RANK"], b"WORLD_SIZE" in got) == (b"0", False)  # as mpirun, which is not there, has told it

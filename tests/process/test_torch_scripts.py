@@ -512,7 +512,7 @@ def test_plan_of_a_node() -> None:
     spec = job("command: [python, train.py, 'a b']\nname: job-7\ntorch: {port: 7000}\n")
     launch = torchrun.plan(spec, topology(me=1), NOBODY)
     assert launch.programs[0].argv == ("bash", "/run/x/torchrun.sh", "python", "train.py", "a b")
-    assert (launch.completion, launch.needs_roll_call) == ("first-failure", False)
+    assert (launch.ends.completion, launch.start.needs_roll_call) == ("first-failure", False)
     assert [file.name for file in launch.files] == ["torchrun.sh", "rank.sh"]
     assert settings(launch) == {
         "ENTRYPOINT_STAGE": "launch",
@@ -527,7 +527,7 @@ def test_plan_of_a_node() -> None:
         "MAX_RESTARTS": "0",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "32",
     }
-    assert launch.reports == "both"
+    assert launch.ranks.reports == "both"
     assert "MASTER_PORT=${MASTER_PORT:-7000}" in launch.files[0].text
 
 

@@ -390,7 +390,7 @@ class Container:
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
-        self._soon(events.Prepared(launch.ranks or 0 if launch.reports == "ranks" else 0, launch.awaited))
+        self._soon(events.Prepared(launch.ranks.reported, launch.ends.awaited))
 
     def _do_answeragent(self, action: actions.AnswerAgent) -> None:
         if self._world.mpirun:

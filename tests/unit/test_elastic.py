@@ -27,7 +27,7 @@ def test_two_of_four(text: str) -> None:
     made = plan(text, **({} if text else {"ENTRYPOINT_NODES": "2:4"}))
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
-    assert (made.launch.least, told["NNODES_MIN"], told["NNODES"]) == (2, "2", "4")
+    assert (made.launch.start.min_nodes, told["NNODES_MIN"], told["NNODES"]) == (2, "2", "4")
     assert told["MAX_RESTARTS"] == "3"
     assert "EXIT_BARRIER" not in told
     script = next(file.text for file in made.files if file.name == "torchrun.sh")
@@ -40,7 +40,7 @@ def test_without_nodes_all_are_needed() -> None:
     made = plan("")
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
-    assert made.launch.least is None
+    assert made.launch.start.min_nodes is None
     assert "NNODES_MIN" not in told
     assert "EXIT_BARRIER" in told
     assert made.later == tuple(words for words in made.later if "nodes:" not in words)

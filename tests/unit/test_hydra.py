@@ -13,7 +13,7 @@ from entrypoint.job import actions, messages
 from entrypoint.job.machine import Scheduler
 from entrypoint.job.ranks import LaunchMonitor
 from entrypoint.launchers import hydra
-from entrypoint.model import Facts, Launch
+from entrypoint.model import Facts, Launch, LaunchRanks
 from entrypoint.plan import assume_members, topology
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
@@ -51,7 +51,7 @@ def test_the_line_where_lines_are_asked_for() -> None:
     """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
     made = launch('command: [prog]\nlogs: {prefix: "[{rank}] "}')
     assert made.programs[0].argv[8:11] == ("-prepend-pattern", "[%g,%r]<stdout>:", "sh")
-    assert made.tagged == "mpirun"
+    assert made.ranks.tagged == "mpirun"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_one_node_needs_no_agent() -> None:
     assert [file.name for file in made.files] == ["hostfile", "rank.sh"]
     assert made.files[0].text.splitlines()[-1] == "localhost:2"
     assert {"HYDRA_LAUNCHER": "fork"}.items() <= {var.name: var.value for var in made.programs[0].env}.items()
-    assert not made.needs_roll_call
+    assert not made.start.needs_roll_call
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
     there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
     machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
-    plan = SimpleNamespace(launch=SimpleNamespace(agents_stay=stays))
+    plan = SimpleNamespace(launch=Launch(ranks=LaunchRanks(agents_stay=stays)))
     state = SimpleNamespace(scheduler=machine, spec=job, topology=there, plan=plan)
     watch = LaunchMonitor(cast(Any, state), cast(Any, outbox), [], lambda outcome: None, lambda end: None)
     answered: list[list[int]] = []
@@ -119,4 +119,4 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     step(lambda: watch.daemon_started(1, 0))
     step(lambda: watch.daemon(1, messages.Daemon("hydra_pmi_proxy", 0, "")))
     assert answered == ([[], [], [0]] if stays else [[], [0], []])
-    assert launch("command: [prog]").agents_stay
+    assert launch("command: [prog]").ranks.agents_stay

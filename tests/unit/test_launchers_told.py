@@ -55,7 +55,7 @@ def test_every_process_of_jax_knows_where_and_which_it_is(text: str, where: str,
     ]
     assert {each.argv for each in made.launch.programs} == {("python", "train.py", "--epochs", "5")}
     assert [each.label for each in made.launch.programs] == ([f"rank {n}" for n in ids] if len(ids) > 1 else [""])
-    assert made.launch.completion == "first-failure"
+    assert made.launch.ends.completion == "first-failure"
 
 
 @pytest.mark.control("nobody but the launcher says which process of JAX one is")
@@ -107,7 +107,7 @@ def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
     slots = """'{"a": 1, "b": 1}'"""
     options = f"{RUN_DIR}/deepspeed_launch.py {slots} --node_rank=1 --master_addr=a --master_port=6060"
     assert shlex.join(program.argv) == line.format(options)
-    assert (made.launch.reports, made.launch.completion) == ("both", "first-failure")
+    assert (made.launch.ranks.reports, made.launch.ends.completion) == ("both", "first-failure")
 
 
 def test_deepspeed_s_launcher_knows_the_slots_of_each_node() -> None:
@@ -138,7 +138,8 @@ def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0() -> None:
     (hostfile,) = (file.text for file in leader.files if file.name == "hostfile")
     assert hostfile.endswith("\na slots=2\nb slots=2\n")
     assert (worker.programs, worker.files) == ((), ())
-    assert {(each.completion, each.needs_roll_call, each.ranks) for each in (leader, worker)} == {("leader", True, 4)}
+    for launch in (leader, worker):
+        assert (launch.ends.completion, launch.start.needs_roll_call, launch.ranks.count) == ("leader", True, 4)
 
 
 def test_options_of_the_form_that_logs_in() -> None:

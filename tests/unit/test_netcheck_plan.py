@@ -38,7 +38,7 @@ def test_worker_0_knows_where_all_are_and_the_others_where_it_is() -> None:
     made, settings = told(job())
     assert settings["nodes"] == [["worker-0", "a"], ["worker-1", "b"]]
     assert settings["addresses"] == ["10.0.0.1", "10.0.0.2"]
-    assert (made.mode, made.launch.awaited, made.launch.folders) == ("coordinated", (0,), (made.topology.log_dir,))
+    assert (made.mode, made.launch.ends.awaited, made.launch.folders) == ("coordinated", (0,), (made.topology.log_dir,))
     made, settings = told(job(node=1))
     assert (settings["rank"], settings["leader"], settings["addresses"]) == (1, "a", [])
     assert made.launch.folders == ()

@@ -92,7 +92,7 @@ def test_no_program() -> None:
 def test_plain_is_the_program_itself() -> None:
     made = build("")
     assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-    assert (made.files, made.launch.completion, made.roll_call) == ((), "first-failure", "none")
+    assert (made.files, made.launch.ends.completion, made.roll_call) == ((), "first-failure", "none")
 
 
 def test_one_node_of_many_ranks() -> None:
@@ -105,12 +105,16 @@ def test_one_node_of_many_ranks() -> None:
         "rank.sh": 0o600,
     }
     assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
-    assert (made.roll_call, made.launch.completion, made.launch.needs_roll_call) == ("none", "leader", False)
+    assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == ("none", "leader", False)
 
 
 def test_the_leader_of_many() -> None:
     made = build(TWO.format(0))
-    assert (made.roll_call, made.launch.completion, made.launch.needs_roll_call) == ("required", "leader", True)
+    assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == (
+        "required",
+        "leader",
+        True,
+    )
     assert {file.name: (file.mode, file.secret) for file in made.files} == {
         "hostfile": (0o600, False),
         "run_mpi.sh": (0o700, False),
@@ -146,7 +150,7 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.no_roll_call, made.launch.completion) == ("required", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.ends.completion) == ("required", "", "first-failure")
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 

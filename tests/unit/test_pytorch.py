@@ -23,7 +23,7 @@ def line(text: str, command: str) -> str:
     spec = load(f"launcher: pytorch\n{text}\ncommand: {shlex.split(command)}", "job.yaml", {}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
     launch = planning.settle(spec, FACTS, topology).launch
-    assert launch.completion == "first-failure"
+    assert launch.ends.completion == "first-failure"
     (program,) = launch.programs
     return shlex.join(program.argv)
 

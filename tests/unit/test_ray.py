@@ -43,8 +43,8 @@ def test_the_head_and_a_worker() -> None:
     assert head.programs[0].argv[2:6] == ("2", "600", "a:6379", "a")
     assert worker.programs[0].argv[5] == "b"
     assert head.programs[0].argv[-2:] == ("python", "train.py")
-    assert head.awaited == (0,)
-    assert head.needs_roll_call
+    assert head.ends.awaited == (0,)
+    assert head.start.needs_roll_call
     told = {var.name: var.value for var in head.programs[0].env}
     assert told["RAY_ADDRESS"] == "a:6379"
     assert told["RAY_AUTH_MODE"] == "token"
@@ -67,7 +67,7 @@ def test_one_node() -> None:
     made = launch("command: [x]", hosts="[a]")
     assert made.programs[0].argv[2:6] == ("1", "600", "127.0.0.1:6379", "127.0.0.1")
     assert [file.name for file in made.files] == ["ray_node.py"]
-    assert not made.needs_roll_call
+    assert not made.start.needs_roll_call
 
 
 @pytest.mark.parametrize(

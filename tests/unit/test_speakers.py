@@ -88,8 +88,7 @@ class Node:
 
     def start(self, *nodes: int) -> Node:
         self.answers(*(nodes or (1, 2)))
-        asked = self.launch.ranks or 0 if self.launch.reports == "ranks" else 0
-        self.told(events.Prepared(asked, self.launch.awaited))
+        self.told(events.Prepared(self.launch.ranks.reported, self.launch.ends.awaited))
         return self
 
     def waits(self, seconds: float) -> None:
