@@ -29,14 +29,14 @@ def slow(node: int) -> Change:
 
 
 def made_up(nodes: int = 4, late: int = 2) -> NetcheckResult:
-    """A whole result: one slow node, an all-reduce sweep, a stranger."""
+    """A whole result: one slow node, an all-reduce sweep, a rejected address."""
     result, sizes = of(nodes, slow(late)), [1 << power for power in range(10, 23, 2)]
     seconds = [0.4 + size / 40e6 for size in sizes]
     reduced = tuple(
         Reduced(size, took, bus_bandwidth(size, took, nodes)) for size, took in zip(sizes, seconds, strict=True)
     )
-    stranger = ("10.0.0.99 on worker-1",)
-    return NetcheckResult(result.nodes, result.pairs, backend="gloo", reduced=reduced, strangers=stranger)
+    rejected = ("10.0.0.99 on worker-1",)
+    return NetcheckResult(result.nodes, result.pairs, backend="gloo", reduced=reduced, rejected=rejected)
 
 
 def made_up_page(nodes: int = 4) -> str:

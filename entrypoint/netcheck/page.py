@@ -1,4 +1,4 @@
-"""The heat map: one self-contained HTML page, a row and a column for each node."""
+"""Renders the heat map: one self-contained HTML page, a row and a column for each node."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STEPS = 5  # from usual (0) to ten times worse
 Cell = tuple[float, float, str]  # value, how many times worse than usual, error
 
 
-def page(result: NetcheckResult, found: Sequence[NetworkFinding], job: str) -> str:
-    """The page's text."""
+def page(result: NetcheckResult, findings: Sequence[NetworkFinding], job: str) -> str:
+    """Return the page's text."""
     trip, rate = usual(result)
-    bad = {node: each for each in found if len(each.nodes) == 1 for node in each.nodes}
+    bad = {finding.nodes[0]: finding for finding in findings if len(finding.nodes) == 1}
     maps = [
         _map(result, bad, "Round trip, ms", f"usual {trip:.3g} ms; the median of small messages", "ms", _trips(trip)),
         _map(
@@ -32,27 +32,27 @@ def page(result: NetcheckResult, found: Sequence[NetworkFinding], job: str) -> s
             _rates(rate),
         ),
     ]
-    most = max((each.bus_gbs for each in result.reduced), default=0.0)
+    most = max((row.bus_gbs for row in result.reduced), default=0.0)
     return render(
         "netcheck/netcheck.html.j2",
         {
             "job": job,
             "nodes": len(result.nodes),
             "pairs": len(result.pairs),
-            "found": [{"text": each.text, "kind": "fails" if each.fails else "slow"} for each in found],
+            "findings": [{"text": finding.text, "kind": "fails" if finding.fails else "slow"} for finding in findings],
             "left_out": f"{result.left_out} pairs were not measured: {result.why_left_out}" if result.left_out else "",
-            "strangers": result.strangers,
+            "rejected": result.rejected,
             "maps": maps,
             "backend": result.backend,
             "no_sweep": result.no_sweep,
             "sweep": [
                 {
-                    "size": size(each.size),
-                    "ms": f"{each.seconds * 1e3:.3f}",
-                    "bus": short(each.bus_gbs * 1e3),
-                    "share": f"{100 * each.bus_gbs / most if most else 0:.0f}",
+                    "size": size(row.size),
+                    "ms": f"{row.seconds * 1e3:.3f}",
+                    "bus": short(row.bus_gbs * 1e3),
+                    "share": f"{100 * row.bus_gbs / most if most else 0:.0f}",
                 }
-                for each in result.reduced
+                for row in result.reduced
             ],
         },
     )
@@ -78,7 +78,7 @@ def _rates(rate: float) -> Callable[[Measured], tuple[Cell, Cell]]:
 
 
 def step(worse: float) -> int:
-    """The colour of a cell that is so many times worse than usual: 0 up to 1.5 times, 5 from 10 times."""
+    """Return the colour of a cell that is `worse` times worse than usual: 0 up to 1.5 times, 5 from 10 times."""
     if worse <= 1.5:
         return 0
     return min(_STEPS, 1 + int((_STEPS - 1) * log(worse / 1.5) / log(10 / 1.5)))
@@ -92,7 +92,7 @@ def _map(
     unit: str,
     cells: Callable[[Measured], tuple[Cell, Cell]],
 ) -> dict[str, Any]:
-    """One heat map, as the template draws it."""
+    """Return one heat map, as the template draws it."""
     nodes, drawn = len(result.nodes), []
     for pair in result.pairs:
         for (row, column), (value, worse, error) in zip(((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True):

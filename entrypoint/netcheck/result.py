@@ -1,4 +1,4 @@
-"""What a network check has seen, as frozen values, and as the JSON that programs read."""
+"""The result of a network check, as frozen values and as the JSON that programs read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from entrypoint.values import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """One pair of nodes, `a` < `b`. Where `error` says why they could not measure, the figures are 0."""
+    """One pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could not measure."""
 
     a: int
     b: int
@@ -37,21 +37,21 @@ class NetcheckResult:
     pairs: tuple[Measured, ...]
     left_out: int = 0  # pairs that were not measured
     why_left_out: str = ""
-    backend: str = ""  # of the all-reduce sweep; "" where there was none
+    backend: str = ""  # of the all-reduce sweep; "" if there was none
     reduced: tuple[Reduced, ...] = ()
     no_sweep: str = ""  # why there was none, or why it ended early
-    strangers: tuple[str, ...] = ()  # who connected without the job's token, and to which node
+    rejected: tuple[str, ...] = ()  # addresses that connected without the job's token, and to which node
     invalid: tuple[tuple[int, str], ...] = ()  # nodes, and what was wrong with their messages
 
     def name(self, node: int) -> str:
-        """What people call a node: label and host where they differ."""
+        """Return a node's name: its label, and its host if that differs."""
         label, host = self.nodes[node]
         return label if label == host else f"{label} ({host})"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the spec asks of every pair; 0 for no limit. `stop`: a node that is slow as against others ends the job."""
+    """The spec's limits for every pair; 0 for none. `stop`: a node that is slow compared with others ends the job."""
 
     max_latency_ms: float = 0.0
     min_bandwidth_gbps: float = 0.0
@@ -59,7 +59,7 @@ class Limits:
 
 
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
-    """GB/s that each rank's link carries in an all-reduce, which can be held against the hardware's figure.
+    """Return the GB/s of each rank's link in an all-reduce, to be compared with the hardware's figure.
 
     Source: nccl-tests, doc/PERFORMANCE.md, "AllReduce": busbw = algbw * 2 * (n - 1) / n.
     """
@@ -67,7 +67,7 @@ def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
 
 
 def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]:
-    """What `--json` prints; units are in the names."""
+    """Return what `--json` prints; units are in the names."""
     return {
         "nodes": [{"rank": rank, "label": label, "host": host} for rank, (label, host) in enumerate(result.nodes)],
         "pairs": [dict(vars(pair)) for pair in result.pairs],
@@ -76,19 +76,18 @@ def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]
             "backend": result.backend,
             "ranks": len(result.nodes) if result.backend else 0,
             "sizes": [
-                {"bytes": each.size, "seconds": each.seconds, "bus_gbytes_per_s": each.bus_gbs}
-                for each in result.reduced
+                {"bytes": row.size, "seconds": row.seconds, "bus_gbytes_per_s": row.bus_gbs} for row in result.reduced
             ],
             "why_not": result.no_sweep,
         },
-        "strangers": list(result.strangers),
+        "strangers": list(result.rejected),
         "findings": [
             {
-                "nodes": [result.nodes[node][0] for node in each.nodes],
-                "causes": list(each.causes),
-                "fails": each.fails,
-                "text": each.text,
+                "nodes": [result.nodes[node][0] for node in finding.nodes],
+                "causes": list(finding.causes),
+                "fails": finding.fails,
+                "text": finding.text,
             }
-            for each in findings
+            for finding in findings
         ],
     }

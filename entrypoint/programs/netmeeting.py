@@ -101,7 +101,7 @@ class Coordinator:
             backend=sweep.backend,
             reduced=tuple(Reduced(size, seconds, bus_bandwidth(size, seconds, nodes)) for size, seconds in sweep.rows),
             no_sweep=sweep.why,
-            strangers=tuple(self._strangers),
+            rejected=tuple(self._strangers),
             invalid=tuple(sorted(self._invalid.items())),
         )
 

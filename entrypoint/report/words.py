@@ -69,7 +69,7 @@ def longest(timeline: Timeline) -> str:
     if not rows:
         return ""
     seconds, name, host = max(rows)
-    return f"The longest phase beside the run: {name} on {host}, {span(seconds)} ({MEANING[name]})."
+    return f"The longest phase apart from the run: {name} on {host}, {span(seconds)} ({MEANING[name]})."
 
 
 def table(timeline: Timeline, outcome: str) -> str:

@@ -240,7 +240,7 @@ class NetcheckSpec:
       no limit.
     min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it the job ends with
       75. 0 has no limit.
-    action: What a node does that is slow as against the others: `warn` says it, `stop` ends the job with 75.
+    action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends the job with 75.
     seconds: Seconds for which each pair sends each way.
     limit: Seconds for all pairs; those that are left then are not measured, and counted.
     port: TCP port on worker-0 where the nodes meet for it; the others take any.

@@ -188,7 +188,7 @@ def test_a_stranger_is_turned_away_and_named(cluster: Make) -> None:
     assert len(said) < 100  # a challenge, and nothing after it
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert [each.split()[-1] for each in seen(job)["strangers"]] == ["worker-0"]
-    assert "turned away, without the job's token: " in job.out(0)
+    assert "rejected, without the job's token: " in job.out(0)
 
 
 # Passes connections on, without the secret, and changes some words of what passes; a line for each change.

@@ -97,7 +97,7 @@ def test_what_a_pair_saw_is_the_result(meeting: Callable[..., Run]) -> None:
     run.answer(links[0], {**SAID, "strangers": ["10.0.0.9"]})
     result = run.result()
     assert result.pairs == (Measured(0, 1, 0.1, 0.2, 9.0, 8.0),)
-    assert result.strangers == ("10.0.0.9 on worker-0",)
+    assert result.rejected == ("10.0.0.9 on worker-0",)
     assert result.no_sweep == "there is no torch on worker-0, worker-1"
     assert [link.receive(5, Leave) for link in links] == [Leave()] * 2
 
@@ -187,7 +187,7 @@ def test_what_a_node_says_is_one_line(meeting: Callable[..., Run]) -> None:
     result = run.result()
     assert result.pairs[0].error.isprintable()
     assert result.pairs[0].error.startswith("x")
-    assert result.strangers[0].isprintable()
+    assert result.rejected[0].isprintable()
     assert result.invalid == ()
 
 

@@ -148,7 +148,7 @@ def test_the_table_has_the_worst_first() -> None:
     assert re.fullmatch(r"worker-2 +200\.300 +201\.000 +0\.05 +0\.05 +3 of 3 +SLOW", said[1])
     assert [line.split()[-1] for line in said[2:5]] == ["ok"] * 3
     assert any(line.startswith("worker-2 is slow: round trips take 200 ms (usual 0.06") for line in said)
-    assert "turned away, without the job's token: 10.0.0.99 on worker-1" in said
+    assert "rejected, without the job's token: 10.0.0.99 on worker-1" in said
     assert said[-8].split() == ["size", "ms", "bus", "MB/s"]
     assert said[-1].split()[:2] == ["4", "MiB"]
     assert "no torch on worker-0" in text(of(4), ())
@@ -209,7 +209,7 @@ def test_where_nobody_is_slow_nothing_stands_out() -> None:
     shown = page(of(4), (), "demo")
     assert 'class="s5"' not in shown
     assert 'class="band"' not in shown
-    assert "No node is slow as against the others." in shown
+    assert "No node is slow compared with the others." in shown
 
 
 @pytest.mark.promise("the heat map needs no network, and text of other nodes is text there")
