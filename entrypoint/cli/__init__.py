@@ -1,7 +1,7 @@
-"""argv in, exit status out: the only place that prints for people and catches errors.
+"""The command line: reads argv, runs a command, prints errors, and returns the exit status.
 
-Each command is a module of this folder, with its `arguments` and its `act`, and imports what it needs by itself:
-tests/process/test_imports.py holds what none of them may import.
+Each command is a module of this folder with the functions `arguments` and `act`, and imports only what it needs:
+tests/process/test_imports.py lists what none of them may import.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     hold_standard_streams()
     log = Logger()
     try:
-        ours, program = _split(list(sys.argv[1:] if argv is None else argv))
-        if ours == ["--version"]:
+        words, program = _split(list(sys.argv[1:] if argv is None else argv))
+        if words == ["--version"]:
             answer(f"entrypoint {__version__}\n")
             return 0
         from entrypoint.cli.parser import parser
 
-        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, ours).parse_args(ours)
+        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, words).parse_args(words)
         args.command = program
         status: int = importlib.import_module(f"entrypoint.cli.{args.action}").act(args, log)
         return status
@@ -71,18 +71,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
-    """`entrypoint` as a program: ends at once, since taking a Python apart costs each node 35 ms for nothing."""
-    # asyncio and paramiko import these where they are there, and do without. Nothing here speaks TLS, which takes 4 MB
-    # of each node's memory, or runs commands from an ssh_config, which takes the leader 40 ms.
+    """Run `entrypoint` as a program, and exit at once: finalizing Python would cost each node 35 ms for nothing."""
+    # asyncio and paramiko import these if they can, and work without them. Nothing here needs TLS, which takes 4 MB of
+    # each node's memory, or commands from an ssh_config, which take the leader 40 ms.
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
-    gc.disable()  # a start makes no garbage, and looking for it takes 10 ms; a node's loop enables it
+    gc.disable()  # a start makes no garbage, and a collection takes 10 ms; a node's loop enables it
     undo_launcher()
     os._exit(main())
 
 
 def of_image(words: Sequence[str]) -> list[str] | None:
-    """The toolkit's own words for those of `docker run IMAGE`; None where these are a program that boots by itself."""
+    """Return the toolkit's arguments for those of `docker run IMAGE`; None for a program that boots on its own."""
     first = words[0] if words else ""
     if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
         return None
@@ -92,15 +92,15 @@ def of_image(words: Sequence[str]) -> list[str] | None:
 
 
 def image() -> None:
-    """`image-entry` as a program: what an image runs; scripts/image-entry says what its words mean."""
-    given = sys.argv[1:]
-    words = of_image(given)
+    """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its arguments."""
+    argv = sys.argv[1:]
+    words = of_image(argv)
     if words is None:
         from entrypoint.host import facts, process
 
         hold_standard_streams()
         undo_launcher()
-        outcome, log = process.replace(given, facts.environment(), facts.cwd()), Logger()
+        outcome, log = process.replace(argv, facts.environment(), facts.cwd()), Logger()
         log(f"{outcome.reason}; exit {outcome.status}")
         log.flush()
         os._exit(outcome.status)
@@ -109,7 +109,7 @@ def image() -> None:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Our own words, and the program's after the first `--`, which argparse would look into."""
+    """Return our own arguments, and the program's after the first `--`, which argparse must not parse."""
     if "--" not in argv:
         return argv, []
     at = argv.index("--")

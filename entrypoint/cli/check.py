@@ -1,4 +1,4 @@
-"""`entrypoint check`: what this node, or with --all every node, has of what the job needs."""
+"""`entrypoint check`: compare this node, or with --all every node, with what the job needs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from entrypoint.model import Facts, Outcome, Plan
     from entrypoint.spec import JobSpec
 
-_LIMIT = 30.0  # seconds for each program that is asked: the first import of torch, and nvidia-smi of eight cards
-_LOG = 140  # characters in a line of the table, where it is for no terminal
-_NO_PROGRAM = ("true",)  # where none is given, there is none to look at
+_LIMIT = 30.0  # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
+_LOG = 140  # columns of the table if stdout is not a terminal
+_NO_PROGRAM = ("true",)  # stands for the job's program if none is given
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "look at this node, or with --all at every node, and print what the job needs and what is there"
+    text = "check this node, or with --all every node, and print what the job needs and what is there"
     check = command(commands, "check", PROGRAM, text)
     job_arguments(check, spec)
     check.add_argument("--all", action="store_true", help="on every node at once, as `run`: worker-0 prints one table")
-    check.add_argument("--json", action="store_true", help="as JSON, with all that was seen")
-    check.add_argument("--strict", action="store_true", help="a warning, too, ends it with 78")
-    words = f"seconds for each program that is asked, such as nvidia-smi; {_LIMIT:g} where not given"
-    check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=words)
+    check.add_argument("--json", action="store_true", help="as JSON, with all results of the probes")
+    check.add_argument("--strict", action="store_true", help="exit with 78 for a warning, too")
+    text = f"seconds for each program that is run, such as nvidia-smi; {_LIMIT:g} if not given"
+    check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=text)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Look, and print the table. Returns 0, or 78 where the job would fail; with --all as the job's roll call ends."""
+    """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the roll call's status."""
     from entrypoint.host.signals import Signals, StoppedBySignal
     from entrypoint.model import Check
     from entrypoint.plan import locate, settle
@@ -70,7 +70,7 @@ def _seconds(text: str) -> float:
 
 
 def _width() -> int:
-    """Columns of the table: a terminal's, or what fits into most logs."""
+    """Return the columns of the table: a terminal's, or a width that fits into most logs."""
     import sys
 
     return max(60, width()) if sys.stdout.isatty() else _LOG
@@ -82,14 +82,14 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
 
     assert plan.check
     me = plan.topology.me
-    seen = look.node(spec, facts, plan, plan.check)
-    made = report(plan.check, plan, {me: seen}, {me: plan.members.reports[me]})
-    show(scrubbed(made.text, facts.env))
-    return made.outcome
+    result = look.node(spec, facts, plan, plan.check)
+    answer = report(plan.check, plan, {me: result}, {me: plan.members.reports[me]})
+    show(scrubbed(answer.text, facts.env))
+    return answer.outcome
 
 
 def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
-    """Boot as `run` does, but for the start hooks and the programs. Raises ConfigError where there is no roll call."""
+    """Boot as `run` does, without start hooks and programs. Raises ConfigError if there is no roll call."""
     import asyncio
     import time
 
@@ -101,20 +101,20 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger)
     from entrypoint.values import replace
 
     if plan.mode != "coordinated":
-        do = "remove roll_call, and give all nodes a secret; or check each node alone, without --all"
-        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, do)
+        hint = "remove roll_call, and give all nodes a secret; or check each node on its own, without --all"
+        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
     process.hide_memory()
     log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(spec, facts, plan)
-    # A leader that runs the job must not take a node that only looks, nor the other way round.
+    # A leader that runs the job must reject a node that only checks, and vice versa.
     plan = replace(plan, launcher=plan.launcher + ONLY)
     signals.hold()
-    record = TimelineRecorder(plan.topology, (), time.monotonic())  # nobody asks where a check's time went
+    record = TimelineRecorder(plan.topology, (), time.monotonic())  # a check's timeline is not kept
     return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, log, record))[0]
 
 
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
-    """Say what this node lacks, where a boot failed and that may be why: what costs no program and no network."""
+    """Log what this node lacks after a failed boot, as far as probes without programs and network can tell."""
     import contextlib
 
     from entrypoint.check.node import cheap
@@ -124,6 +124,6 @@ def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     if outcome.program or outcome.status not in CLASSES:
         return
     with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
-        for each in cheap(look.cheap(plan), plan, plan.topology.me):
-            needed = f", needed: {each.needed}" if each.needed else ""
-            log(f"seen here: {each.what} | {each.seen}{needed} | {each.fix}")
+        for finding in cheap(look.cheap(plan), plan, plan.topology.me):
+            needed = f", needed: {finding.needed}" if finding.needed else ""
+            log(f"seen here: {finding.what} | {finding.seen}{needed} | {finding.fix}")

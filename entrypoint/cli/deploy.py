@@ -1,4 +1,4 @@
-"""`entrypoint deploy`: the file that another system runs the job from."""
+"""`entrypoint deploy`: print the file that another system runs the job from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONS = {
     "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
     "logs": ("OBS", "OBS folder for the job's logs (modelarts)"),
 }
-"""The options of this command beside those of the job: metavar and help. A target says which it takes: `TAKES`."""
+"""The options of this command in addition to the job's: metavar and help. A target lists those it takes in `TAKES`."""
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -56,32 +56,32 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     folder, name = os.path.split(os.path.abspath(args.spec))
     nodes = int(args.nodes) if args.nodes and args.nodes.isdecimal() and len(args.nodes) < 9 else None
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
-        seen = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
-        raise UsageError("EP800 --nodes is not a number of nodes", seen, "leave it out where the spec has hosts")
+        detail = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
+        raise UsageError("EP800 --nodes is not a number of nodes", detail, "leave it out if the spec has hosts")
     own: dict[str, Any] = _options(args, module)
     options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         log(f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")
-    if left := specs.kept_back(spec):
-        log(f"EP128 secrets are left out of the file | {', '.join(left)} | give them to the containers")
+    if names := specs.kept_back(spec):
+        log(f"EP128 secrets are left out of the file | {', '.join(names)} | give them to the containers")
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)
 
 
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
-    """Deploy's own options that were given, but for those whose text is read elsewhere.
+    """Return deploy's own options, without those that are read elsewhere.
 
-    Raises UsageError for one that the target cannot express, and where an image is missing.
+    Raises UsageError for one that the target cannot express, and if an image is missing.
     """
     from entrypoint.deploy._options import DEFAULT
 
-    given = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
+    options = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
     takes = getattr(target, "TAKES", DEFAULT)
-    if other := [f"--{name}" for name in given if name not in takes]:
-        do = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
-        raise UsageError(f"EP803 the target {args.target} cannot express this", ", ".join(other), do)
+    if unknown := [f"--{name}" for name in options if name not in takes]:
+        hint = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
+        raise UsageError(f"EP803 the target {args.target} cannot express this", ", ".join(unknown), hint)
     if not args.image and getattr(target, "NEEDS_IMAGE", True):
         raise UsageError(f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE")
-    return {name: value for name, value in given.items() if name not in ("nodes", "resource")}
+    return {name: value for name, value in options.items() if name not in ("nodes", "resource")}

@@ -35,22 +35,22 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     return 0
 
 
-def text(asked: str, columns: int) -> str:
+def text(question: str, columns: int) -> str:
     """Return what is known of it, for a terminal of so many columns. Raises UsageError if nothing is."""
     from entrypoint import explain
 
-    if not asked:
+    if not question:
         return _all(columns)
-    if asked.isascii() and asked.isdigit():
-        return _status(int(asked[:20]), columns)
-    if asked.upper() in explain.messages():
-        return f"{explain.messages()[asked.upper()].text(columns)}\n"
-    if named := explain.named(asked):
+    if question.isascii() and question.isdigit():
+        return _status(int(question[:20]), columns)
+    if question.upper() in explain.messages():
+        return f"{explain.messages()[question.upper()].text(columns)}\n"
+    if named := explain.named(question):
         return "\n\n".join(entry.text(columns) for entry in named) + "\n"
-    entries, others = explain.containing(asked), explain.others_containing(asked)
+    entries, others = explain.containing(question), explain.others_containing(question)
     if not entries and not others:
         hint = f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
-        raise UsageError("EP130 there is no such message", asked[:80], hint)
+        raise UsageError("EP130 there is no such message", question[:80], hint)
     if len(entries) > _LONG:
         parts = ["\n".join(_line(entry.id, entry.says, columns) for entry in entries)]
     else:

@@ -1,4 +1,4 @@
-"""`entrypoint facts`: what is seen of the platform."""
+"""`entrypoint facts`: print which platform is recognised, and by what."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print which platforms match this container, the one that is taken, and the variables it reads"
+    text = "print which platforms match this container, the one that is chosen, and the variables it reads"
     job_arguments(command(commands, "facts", "[options]", text), spec)
 
 

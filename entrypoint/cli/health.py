@@ -1,4 +1,4 @@
-"""`entrypoint health`: for probes."""
+"""`entrypoint health`: tell a probe whether the job has started on this node."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Say whether the job has started on this node. Returns 0 or 1."""
+    """Print whether the job has started on this node. Returns 0 or 1."""
     from entrypoint.host import health
 
-    ready, words = health.check()
-    with contextlib.suppress(CantCreateError):  # a probe asks for the status
-        show(f"{words}\n")
+    ready, text = health.check()
+    with contextlib.suppress(CantCreateError):  # a probe needs only the status
+        show(f"{text}\n")
     return 0 if ready else 1

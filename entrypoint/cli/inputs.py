@@ -1,4 +1,4 @@
-"""What a command is given: the spec, variables and flags, and files that its arguments name."""
+"""Reads a command's inputs: the spec, variables and flags, and files that its arguments name."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
 
 
 def environ() -> dict[str, str]:
-    """This process's variables, as settings are read from them."""
+    """Return this process's variables, from which settings are read."""
     return {name: value for name, value in os.environ.items() if name != TRACE}
 
 
 def text(path: str) -> str:
-    """A file's text. Raises NoInputError where it cannot be read."""
+    """Return a file's text. Raises NoInputError if it cannot be read."""
     return _read(path, path, "give a file that is there").decode("utf-8", "replace")
 
 
-def _read(path: str, what: str, do: str) -> bytes:
+def _read(path: str, name: str, hint: str) -> bytes:
     from entrypoint.host import files
 
     try:
         return files.read(path)
     except OSError as error:
-        raise NoInputError(f"EP111 cannot read {what}", error.strerror or "", do) from None
+        raise NoInputError(f"EP111 cannot read {name}", error.strerror or "", hint) from None
 
 
 def overrides(args: argparse.Namespace) -> dict[str, Override]:
-    """What flags say of the spec's fields: field -> value and flag."""
+    """Return the spec's fields that flags set: field -> value and flag."""
     from entrypoint.spec import Override, fields
 
-    given = [(field.path, getattr(args, field.path), field.flags[-1]) for field in fields() if field.flags]
-    given += [("env", args.env, "--env"), ("command", args.command or None, "--")]
-    return {path: Override(value, flag) for path, value, flag in given if value is not None}
+    flags = [(field.path, getattr(args, field.path), field.flags[-1]) for field in fields() if field.flags]
+    flags += [("env", args.env, "--env"), ("command", args.command or None, "--")]
+    return {path: Override(value, flag) for path, value, flag in flags if value is not None}

@@ -1,4 +1,4 @@
-"""`entrypoint local`: all nodes of a job as processes of this machine, and what goes wrong with them at will."""
+"""`entrypoint local`: run all nodes of a job as processes of this machine, with faults on request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PACKAGES = {"sshd": "openssh-server", "libnss_wrapper.so": "libnss-wrapper", "m
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "run all nodes of the job on this machine, and see what it does when one fails"
+    text = "run all nodes of the job on this machine, and try what happens if one fails"
     parser = command(commands, "local", PROGRAM, text)
     job_arguments(parser, spec, hidden=local.OWN)
-    parser.add_argument("--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts where not given")
-    for kind, words in faults.KINDS.items():
-        parser.add_argument(f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=words)
+    parser.add_argument("--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts if not given")
+    for kind, text in faults.KINDS.items():
+        parser.add_argument(f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text)
     parser.add_argument("--late-dns", metavar="TIME", help="the nodes' names resolve only after that time, such as 20s")
 
 
@@ -41,16 +41,16 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.programs import guard
 
     log.name = "local"
-    us = guard.split("entrypoint-local-")
-    if isinstance(us, guard.Parent):
-        if us.code < 0:
-            log(f"signal {-us.code} ended what ran the nodes, so they were killed; exit {RetryError.status}")
+    process = guard.split("entrypoint-local-")
+    if isinstance(process, guard.Parent):
+        if process.code < 0:
+            log(f"signal {-process.code} ended what ran the nodes, so they were killed; exit {RetryError.status}")
             return RetryError.status
-        return us.code
-    return _work(args, us, log)
+        return process.code
+    return _run_nodes(args, process, log)
 
 
-def _work(args: argparse.Namespace, us: Child, log: Logger) -> int:
+def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     import asyncio
 
     from entrypoint import registry
@@ -70,32 +70,32 @@ def _work(args: argparse.Namespace, us: Child, log: Logger) -> int:
     visible = registry.access(device.kind).visible
     port, envs = _free_ports(), []
     for node in range(count):
-        ours = local.settings(spec, count, node, us.folder, port, by_name)
-        own = {**here.env, **local.share(visible, here.env, device.count, count, node)}
-        env = local.environment(own, ours, node, us.folder)
-        envs.append(local.with_names(env, library, us.folder, node) if library else env)
+        settings = local.settings(spec, count, node, child.folder, port, by_name)
+        inherited = {**here.env, **local.share(visible, here.env, device.count, count, node)}
+        env = local.environment(inherited, settings, node, child.folder)
+        envs.append(local.with_names(env, library, child.folder, node) if library else env)
     _check(args, text, replace(here, env=envs[0]), by_name and not library)
-    names = _files(us.folder, text, args, count)
+    names = _files(child.folder, text, args, count)
     if library:
         _check_names(envs[0], names)
     words = ("run", *(["--spec", args.spec] if args.spec else ()), *local.flags(_flags(args), args.env))
     argv = (*_this_program(), *words, *(["--", *args.command] if args.command else ()))
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
-    return asyncio.run(_run(argv, envs, wanted, names, us, log))
+    return asyncio.run(_run(argv, envs, wanted, names, child, log))
 
 
 async def _run(
-    argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, us: Child, log: Logger
+    argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, child: Child, log: Logger
 ) -> int:
     from entrypoint.programs.nodes import LocalCluster, NodeCommand
 
-    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, us.signals, names.show, log)
+    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, child.signals, names.show, log)
     try:
         return await nodes.run()
     finally:
         if nodes.orphaned:
-            us.close()
+            child.close()
 
 
 class Names:
@@ -105,31 +105,32 @@ class Names:
         self._folder, self._nodes = folder, range(nodes)
 
     def show(self, all_known: bool = True) -> None:
-        """Have all names resolve from now on, or on each node its own alone, as a container has it."""
+        """Let all names resolve from now on, or on each node only its own, as in a container."""
         for node in self._nodes:
             _put(f"{self._folder}/{local.HOSTS}-{node}", local.names(self._nodes if all_known else [node]))
 
 
-def _number(given: str | None) -> int | None:
-    if given is None or (given.isdecimal() and len(given) < 9):
-        return int(given) if given else None
-    raise UsageError(f"EP020 --nodes is a number from 1 to {local.MOST}", given, "write --nodes 3")
+def _number(text: str | None) -> int | None:
+    if text is None or (text.isdecimal() and len(text) < 9):
+        return int(text) if text else None
+    raise UsageError(f"EP020 --nodes is a number from 1 to {local.MOST}", text, "write --nodes 3")
 
 
 def _flags(args: argparse.Namespace) -> dict[str, str]:
-    """The fields that flags give, but for the program and its variables."""
-    return {path: str(each.value) for path, each in inputs.overrides(args).items() if path not in ("env", "command")}
+    """Return the fields that flags set, without the program and its variables."""
+    overrides = inputs.overrides(args)
+    return {path: str(flag.value) for path, flag in overrides.items() if path not in ("env", "command")}
 
 
 def _this_program() -> list[str]:
-    """The words that started this Python, up to our own first one."""
+    """Return the arguments that started this Python, without our own."""
     return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
 
 
 def _free_ports() -> int:
-    """The first of some ports that nobody has, below those that the kernel gives to connections (ip(7)).
+    """Return the first of some free ports, below those that the kernel gives to connections (ip(7)).
 
-    They are random, so that a second run beside this one has others.
+    They are random, so that a second run at the same time has others.
     """
     import secrets
     import socket
@@ -143,13 +144,12 @@ def _free_ports() -> int:
                 return first
             except OSError:
                 continue
-    raise OsError(
-        "EP021 there are no free ports", f"{local.PORTS} beside each other, from 20000 to 32000", "end what has them"
-    )
+    detail = f"{local.PORTS} in a row, from 20000 to 32000"
+    raise OsError("EP021 there are no free ports", detail, "end what has them")
 
 
 def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -> None:
-    """Refuse what worker-0 would refuse, and a machine without what the job needs. Raises EntrypointError."""
+    """Raise EntrypointError for what worker-0 would refuse, and if this machine lacks what the job needs."""
     from entrypoint import spec as specs
     from entrypoint.host import process, sshd
     from entrypoint.plan import settle
@@ -163,14 +163,14 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
     missing += [NAMES] if no_library else []
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)
-        do = f"install them; on Debian: apt-get install {' '.join(packages)}"
-        raise ConfigError("EP022 this machine lacks what the job needs", ", ".join(missing), do)
+        hint = f"install them; on Debian: apt-get install {' '.join(packages)}"
+        raise ConfigError("EP022 this machine lacks what the job needs", ", ".join(missing), hint)
     if many:
         sshd.check(here)
 
 
 def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Names:
-    """Write what the nodes read: the job's secret, made for this run, and a spec that is no file."""
+    """Write what the nodes read: the job's secret, made for this run, and a spec that is not a file."""
     import secrets
 
     _put(f"{folder}/secret", secrets.token_hex(32))
@@ -183,14 +183,14 @@ def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Name
 
 
 def _check_names(env: dict[str, str], names: Names) -> None:
-    """Write those files, and see that a Python of ours asks them. Raises ConfigError."""
+    """Write those files, and raise ConfigError if our Python does not read them."""
     import subprocess
 
     names.show(all_known=False)
     code = "import socket; socket.getaddrinfo('worker-0', 1)"
     if subprocess.run([sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True).returncode:
-        do = "use a toolkit that runs on this system's own Python"
-        raise ConfigError("EP023 names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", do)
+        hint = "use a toolkit that runs on this system's own Python"
+        raise ConfigError("EP023 names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", hint)
 
 
 def _put(file: str, text: str) -> None:

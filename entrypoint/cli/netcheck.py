@@ -1,4 +1,4 @@
-"""`entrypoint netcheck`: measure the network between the job's nodes, in place of `run`."""
+"""`entrypoint netcheck`: measure the network between the job's nodes, instead of `run`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "measure the network between the job's nodes, in place of `run` on every node; no program is started"
+    text = "measure the network between the job's nodes, instead of `run` on every node; no program is started"
     netcheck = command(commands, "netcheck", "[options]", text)
     job_arguments(netcheck, spec)
-    netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON in place of a table")
+    netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON instead of a table")
     netcheck.set_defaults(passthrough=False)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Boot this node's part of the check. Returns 0, 75 where the network is not what the spec asks for."""
+    """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's limits."""
     from entrypoint.plan.netcheck import alone
 
     return run.boot(args, log, partial(alone, how="json" if args.json else "text"))

@@ -1,4 +1,4 @@
-"""A command's answer: on stdout, or in a file."""
+"""Writes a command's answer, to stdout or into a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def give(text: str, out: str | None, log: Logger) -> int:
-    """A command's answer, in the file that --out names or on stdout."""
+    """Write a command's answer into the file that --out names, or to stdout. Returns 0."""
     if out:
         from pathlib import Path
 
@@ -28,14 +28,14 @@ def give(text: str, out: str | None, log: Logger) -> int:
     return 0
 
 
-def write(folder: Path, made: Sequence[File]) -> None:
-    """Files of a command, each as a whole. Raises CantCreateError where they cannot be written."""
+def write(folder: Path, output: Sequence[File]) -> None:
+    """Write the files of a command, each as a whole. Raises CantCreateError if they cannot be written."""
     from entrypoint.host import files
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in made:
+        for file in output:
             files.put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
-        seen = error.strerror or str(error)
-        raise CantCreateError(f"EP112 cannot write into {folder}", seen, "give --out a writable place") from None
+        detail = error.strerror or str(error)
+        raise CantCreateError(f"EP112 cannot write into {folder}", detail, "give --out a writable place") from None

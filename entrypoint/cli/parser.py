@@ -1,4 +1,4 @@
-"""The command line: what all commands share, and advice for flags that there are not."""
+"""Parses the command line: what all commands share, and advice for unknown flags."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _EPILOG = f"""{_EXIT_STATUSES}
 Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT. See docs/reference/spec.md."""
 
 
-def _look(prog: str) -> argparse.HelpFormatter:
+def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=width())
 
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, epilog=_EPILOG, formatter_class=_look, allow_abbrev=False)
+        super().__init__(**options, epilog=_EPILOG, formatter_class=_formatter, allow_abbrev=False)
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        _, unknown, words = message.partition("unrecognized arguments: ")
-        do = _advice(words.split(" ")[0].partition("=")[0]) if unknown else f"try: {self.prog} --help"
-        raise UsageError(f"EP110 {' '.join(secret.masked_words(message.split(' ')))}", "", do)
+        _, unknown, flags = message.partition("unrecognized arguments: ")
+        hint = _advice(flags.split(" ")[0].partition("=")[0]) if unknown else f"try: {self.prog} --help"
+        raise UsageError(f"EP110 {' '.join(secret.masked_words(message.split(' ')))}", "", hint)
 
     def _print_message(self, message: str, file: object = None) -> None:  # --help and --version
         answer(message)
@@ -40,26 +40,26 @@ class _Parser(argparse.ArgumentParser):
 Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
-def _advice(word: str) -> str:
-    """What somebody who wrote a flag that there is not may have meant."""
-    name = re.sub("[-_.]", "", word)
+def _advice(flag: str) -> str:
+    """Return a hint on what an unknown flag may stand for."""
+    name = re.sub("[-_.]", "", flag)
     if name == "dryrun":
         return "use `entrypoint plan`: it prints what run will do"
     if name == "secret":
         return "a secret does not belong on a command line: use --secret-file FILE, or ENTRYPOINT_SECRET"
     for field in fields():
-        if name in (re.sub("[-_.]", "", part) for part in (field.path, *field.flags)) and word.startswith("--"):
-            if word in field.flags:
-                return "remove it: it is a setting of the job, and this command works on none"
+        if name in (re.sub("[-_.]", "", part) for part in (field.path, *field.flags)) and flag.startswith("--"):
+            if flag in field.flags:
+                return "remove it: it is a setting of a job, and this command uses none"
             return f"use {field.flags[-1]}" if field.flags else f"set {field.path} in the spec, or {field.env}"
     return "put -- before the program: -- python train.py"
 
 
 def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The command line: `action` is the command's name, the rest are its options; `spec` is the default of --spec.
+    """Return the parser: `action` is the command's name, the rest are its options; `spec` is the default of --spec.
 
-    Where `words` begin with a command, it is the only one that is made, since all take time. Raises UsageError where a
-    flag is wrong.
+    If `words` begin with a command, only that one is added, since all take time. Parsing raises UsageError if a flag is
+    wrong.
     """
     about = "Boots a training job: `entrypoint run --spec job.yaml`, the same on every node."
     parser = _Parser(prog="entrypoint", description=about)
@@ -74,7 +74,7 @@ PROGRAM = "[options] [-- PROGRAM ARGUMENT ...]"
 
 
 def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
-    """One command, or the `name`'s last word as a verb of one."""
+    """Add a command, or the last word of `name` as a verb of one. Returns its parser."""
     action, verb = name.split()[0], name.split()[-1]
     usage, about = f"entrypoint {name} {usage}".rstrip(), f"{text[0].upper()}{text[1:]}."
     parser = commands.add_parser(verb, usage=usage, help=text, description=about)
@@ -83,14 +83,14 @@ def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
 
 
 def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ()) -> None:
-    """What every command takes that works on a job; --help leaves `hidden` fields out."""
+    """Add the options of every command that works on a job; --help leaves `hidden` fields out."""
     parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
     for field in fields():
         if field.flags:
             names = ", ".join(field.adapters)
             text = f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''} (or {field.env})"
             metavar = field.path.rsplit(".", 1)[-1].upper()
-            words = argparse.SUPPRESS if field.path in hidden else text.replace("%", "%%")
-            parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=words)
+            text = argparse.SUPPRESS if field.path in hidden else text.replace("%", "%%")
+            parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=text)
     text = "variable for the program, on every node"
     parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)

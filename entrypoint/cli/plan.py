@@ -1,4 +1,4 @@
-"""`entrypoint plan`: what `run` will do."""
+"""`entrypoint plan`: print what `run` will do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`entrypoint ranktable`: the rank tables of Ascend jobs."""
+"""`entrypoint ranktable`: convert, make or check the rank tables of Ascend jobs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     if args.verb == "make":
         if len(args.server_id) != len(args.devices):
-            seen = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
-            raise UsageError("EP110 each --server-id needs one --hccn-conf or --addresses", seen, "give them in pairs")
+            detail = f"{len(args.server_id)} --server-id, {len(args.devices)} of the others"
+            hint = "give them in pairs"
+            raise UsageError("EP110 each --server-id needs one --hccn-conf or --addresses", detail, hint)
         tables = [
-            ranktable.from_hccn_conf(inputs.text(given), server, given)
+            ranktable.from_hccn_conf(inputs.text(value), server, value)
             if kind == "hccn-conf"
-            else ranktable.from_addresses([part.strip() for part in given.split(",")], server, given)
-            for server, (kind, given) in zip(args.server_id, args.devices, strict=True)
+            else ranktable.from_addresses([part.strip() for part in value.split(",")], server, value)
+            for server, (kind, value) in zip(args.server_id, args.devices, strict=True)
         ]
         table = ranktable.merge(tables)
     else:

@@ -1,4 +1,4 @@
-"""`entrypoint render`: the scripts for a person."""
+"""`entrypoint render`: write the scripts that people start by hand."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)
-    if own := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
-        what = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
-        log(f"{what} | {', '.join(own)} | give them where one runs")
-    if left := specs.kept_back(spec):
-        log(f"EP128 secrets are left out of the scripts | {', '.join(left)} | set them where a script runs")
+    if names := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
+        summary = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
+        log(f"{summary} | {', '.join(names)} | set them where one of them runs")
+    if names := list(specs.kept_back(spec)):
+        log(f"EP128 secrets are left out of the scripts | {', '.join(names)} | set them where a script runs")
     for file in scripts:
         log(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0

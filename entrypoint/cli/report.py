@@ -1,4 +1,4 @@
-"""`entrypoint report`: where the time of a boot went."""
+"""`entrypoint report`: show where the time of a boot went."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     usage = "RUNDIR [--html FILE] [--trace FILE]"
-    report = command(commands, "report", usage, "say where the time of a boot went, and which node was last")
+    report = command(commands, "report", usage, "show where the time of a boot went, and which node was last")
     text = "run directory of a node whose job has ended; worker-0's has all nodes. Or RUNDIR-timeline.json itself"
     report.add_argument("run_dir", metavar="RUNDIR", help=text)
     report.add_argument("--html", metavar="FILE", help="write a page with a bar for each node; it needs no network")
@@ -29,7 +29,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Make what was asked for; a table on stdout where nothing was. Returns 0."""
+    """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
     from entrypoint.host.result import timeline_of
     from entrypoint.report import merge, words
 
@@ -39,24 +39,24 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     try:
         text = inputs.text(file)
     except NoInputError as error:
-        do = "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it"
-        raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.detail}", do) from None
-    made, ended = merge.parse(text, file), _ended(file)
+        hint = "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it"
+        raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.detail}", hint) from None
+    timeline, outcome = merge.parse(text, file), _outcome(file)
     if args.html:
         from entrypoint.report.page import page
 
-        outputs.give(page(made, ended), args.html, log)
+        outputs.give(page(timeline, outcome), args.html, log)
     if args.trace:
         from entrypoint.report.trace import trace
 
-        outputs.give(trace(made), args.trace, log)
+        outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
-        show(words.table(made, ended))
+        show(words.table(timeline, outcome))
     return 0
 
 
-def _ended(file: str) -> str:
-    """How the job ended, by the result that lies beside; "" where there is none."""
+def _outcome(file: str) -> str:
+    """Return how the job ended, by the result file next to it; "" if there is none."""
     from pathlib import Path
 
     from entrypoint.host import status
@@ -66,13 +66,13 @@ def _ended(file: str) -> str:
 
 
 def _check_owner(file: str) -> None:
-    """Raise RefusedError where another user may have put the file there."""
+    """Raise RefusedError if another user may have put the file there."""
     import os
 
     from entrypoint.host.files import is_trusted
 
     with contextlib.suppress(OSError):
         if not is_trusted(file, about := os.lstat(file)):
-            seen = f"{file} is owned by {about.st_uid}, we are {os.geteuid()}"
-            do = "ask as that user, or copy the file to a folder of your own"
-            raise RefusedError("EP031 this timeline is another user's", seen, do)
+            detail = f"{file} is owned by {about.st_uid}, we are {os.geteuid()}"
+            hint = "ask as that user, or copy the file to a folder of your own"
+            raise RefusedError("EP031 this timeline is another user's", detail, hint)

@@ -21,19 +21,19 @@ def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     run = command(commands, "run", PROGRAM, "boot this node's part of the job and end with its result")
     job_arguments(run, spec)
-    text = "only run PROGRAM, as it is, where nothing describes a job"
+    text = "only run PROGRAM, as it is, if nothing describes a job"
     run.add_argument("--passthrough", action="store_true", help=text)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Boot this node. Returns the exit status that the job gives it."""
+    """Boot this node. Returns its exit status in the job."""
     return boot(args, log)
 
 
 def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec] | None = None) -> int:
-    """Boot this node's part of the job that was asked for, or of what another command makes of it.
+    """Boot this node's part of the job; `of` may change the spec for another command.
 
-    Returns the exit status that the job gives it.
+    Returns the node's exit status in the job.
     """
     from entrypoint.host import process
     from entrypoint.host.result import recorded
@@ -53,8 +53,8 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
-                meant = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
-                log(f"{outcome.reason}{meant}; exit {outcome.status}")
+                hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
+                log(f"{outcome.reason}{hint}; exit {outcome.status}")
                 return outcome.status
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
@@ -84,14 +84,14 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
-    """Whether anything but the program itself was given: a spec, a setting of ours, or a platform's variables."""
+    """Return whether anything but the program is given: a spec, a setting of ours, or a platform's variables."""
     from entrypoint import registry
     from entrypoint import spec as specs
     from entrypoint.platforms import ANY_PROGRAM
 
-    # Torch's own variables do not: MASTER_PORT and the like are there for many a program that starts itself.
-    given = [each for each in specs.given(spec) if not each.names[0].startswith("ENTRYPOINT_TORCH_")]
-    if specs.settings_in(inputs.environ()) or given or specs.kept_back(spec):
+    # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the like, too.
+    settings = [value for value in specs.given(spec) if not value.names[0].startswith("ENTRYPOINT_TORCH_")]
+    if specs.settings_in(inputs.environ()) or settings or specs.kept_back(spec):
         return True
     platform = registry.choose("platforms", spec.platform, facts, "local")
     return platform.__name__.rpartition(".")[2] not in ANY_PROGRAM

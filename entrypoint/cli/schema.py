@@ -1,4 +1,4 @@
-"""`entrypoint schema`: the spec's JSON Schema."""
+"""`entrypoint schema`: print the spec's JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`entrypoint status`: how the boot in this container is."""
+"""`entrypoint status`: show the state of the boot in this container."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from entrypoint.cli.parser import Commands
     from entrypoint.host.speaker import Logger
 
-_EVERY = 1.0  # seconds between two questions of --watch
+_EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
 _TOP, _REST, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # cursor to the top; clear the rest of the line; all below
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "how the boot in this container is: each node's phase, since when, its last heartbeat"
+    text = "show the boot in this container: each node's phase, since when, its last heartbeat"
     status = command(commands, "status", "[options]", text)
     status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 of all nodes, on a worker of
 itself and the leader. Runs beside the boot: docker exec CONTAINER entrypoint status.

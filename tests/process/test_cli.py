@@ -157,7 +157,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
             ["plan", "--secret", "x"],
             r".*--secret \(not shown\) \| a secret .*: use --secret-file FILE, or ENTRYPOINT_SECRET",
         ),
-        (["status", "--log-format", "json"], r".*--log-format json \| remove it: it is a setting of the job, .*"),
+        (["status", "--log-format", "json"], r".*--log-format json \| remove it: it is a setting of a job, .*"),
         (["plan", "--ssh.port", "3"], r".*--ssh\.port 3 \| use --ssh-port"),
         (["plan", "--node_rank=3"], r".*--node_rank=3 \| use --node-rank"),
         (["plan", "--torch.port=3"], r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT"),
