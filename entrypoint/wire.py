@@ -71,13 +71,11 @@ def read(kind: type[T], value: Any, name: str = "") -> T:
     return made
 
 
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    if is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, tuple) else value
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, in which values of our classes may be anywhere."""
+    import json  # slow to import, and most starts write none
+
+    return json.dumps(value, default=vars, indent=indent)
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from entrypoint.job.record import TimelineFile
 from entrypoint.phases import MEANING
-from entrypoint.report.merge import Timeline, merge
+from entrypoint.report import merge
+from entrypoint.report.merge import Timeline
 from entrypoint.report.page import page
+from entrypoint.wire import read
 
 SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 0.01}
 END = {"end": 0.2, "release": 0.1}
@@ -58,7 +61,12 @@ def _end(rows: list[tuple[str, float, float, str]], name: str) -> float:
 
 def timeline(**how: Any) -> Timeline:
     """The same, on one axis."""
-    return merge(recorded(**how))
+    return merged(recorded(**how))
+
+
+def merged(given: dict[str, Any]) -> Timeline:
+    """What is in a file of these values."""
+    return merge.merge(read(TimelineFile, given))
 
 
 def timeline_page() -> str:

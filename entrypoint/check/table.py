@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 
 from entrypoint.check.findings import Finding, summary
 from entrypoint.check.observed import Observation
 from entrypoint.model import Outcome
-from entrypoint.wire import plain
+from entrypoint.wire import to_json
 
 _HEAD = ("", "node", "what", "seen", "needed", "fix")
 _WIDEST = (7, 30, 30, 70, 34, 70)  # characters of each column; the last ones give way on a narrow terminal
@@ -34,13 +33,8 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
 
 def as_json(lines: Sequence[Finding], observed: Mapping[str, Observation], ended: Outcome) -> str:
     """How the check ends, all findings, and what each node has seen."""
-    whole = {
-        "status": ended.status,
-        "reason": ended.reason,
-        "findings": [vars(each) for each in lines],
-        "observed": {node: plain(each) for node, each in observed.items()},
-    }
-    return json.dumps(whole, indent=2) + "\n"
+    whole = {"status": ended.status, "reason": ended.reason, "findings": lines, "observed": observed}
+    return to_json(whole, indent=2) + "\n"
 
 
 def _who(named: Sequence[str], nodes: int) -> str:

@@ -17,7 +17,8 @@ from entrypoint.host.threads import in_thread
 from entrypoint.model import Check, Facts, Plan, Topology
 from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
-from entrypoint.wire import plain
+from entrypoint.text import from_json
+from entrypoint.wire import to_json
 
 Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
@@ -43,7 +44,7 @@ async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
     """As `node`, for a node of several, as it travels to the leader."""
     assert plan.check is not None
     check = plan.check
-    seen: Mapping[str, Any] = plain(await in_thread(lambda: node(spec, facts, plan, check, patient=True)))
+    seen: Mapping[str, Any] = from_json(to_json(await in_thread(lambda: node(spec, facts, plan, check, patient=True))))
     return seen
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from entrypoint import __version__
 from entrypoint.host import proc
 from entrypoint.host.result import timeline_of
-from entrypoint.job.record import TimelineRecorder
+from entrypoint.job.record import VERSION, TimelineFile, TimelineRecorder
 from entrypoint.phases import Phase, Span
 
 _FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
@@ -45,26 +45,21 @@ def save(record: TimelineRecorder, alone: bool) -> None:
 
     Where that fails nothing is said: the result, which goes to the same place, says it.
     """
-    import json
     from pathlib import Path
 
     from entrypoint.host.files import put
+    from entrypoint.wire import to_json
 
-    topology, now = record.topology, time.monotonic()
-    peers = {
-        node: {**vars(peer), "part": vars(peer.part) if peer.part else None} for node, peer in record.peers.items()
-    }
-    text = json.dumps(
-        {
-            "version": 1,
-            "toolkit": __version__,
-            "job": topology.job,
-            "hosts": [node.host for node in topology.nodes],
-            "me": topology.me,
-            "alone": alone,
-            "phases": record.rows(now),
-            "peers": peers,
-        }
+    topology = record.topology
+    timeline = TimelineFile(
+        version=VERSION,
+        toolkit=__version__,
+        job=topology.job,
+        hosts=tuple(node.host for node in topology.nodes),
+        me=topology.me,
+        alone=alone,
+        phases=record.rows(time.monotonic()),
+        peers={str(node): peer for node, peer in record.peers.items()},
     )
     with contextlib.suppress(OSError):
-        put(Path(timeline_of(topology.run_dir)), f"{text}\n".encode(), 0o644)
+        put(Path(timeline_of(topology.run_dir)), f"{to_json(timeline)}\n".encode(), 0o644)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Topology
-from entrypoint.phases import DNS, Phase, Span
+from entrypoint.phases import DNS, NAMES, Phase, Span
 from entrypoint.values import dataclass
+from entrypoint.wire import Length, Range, one_of
 
 _OWN = 100  # of the node's own phases that are kept
 _MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank that starts again and again has no end of them
+VERSION = 1  # of a TimelineFile
+
+Nodes = Length(1 << 20)
+Name = Annotated[str, Length(300)]
+Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
 @dataclass
@@ -19,11 +25,25 @@ class PeerTimes:
     """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
 
     part: messages.Phases | None = None  # what it told of itself
-    answered: float = 0.0
-    started: float = 0.0
-    released: float = 0.0
-    told: float = 0.0
-    why: str = ""  # why it is not there, as far as known
+    answered: messages.Time = 0.0
+    started: messages.Time = 0.0
+    released: messages.Time = 0.0
+    told: messages.Time = 0.0
+    why: messages.Sentence = ""  # why it is not there, as far as known
+
+
+@dataclass(frozen=True)
+class TimelineFile:
+    """What a node writes when its job has ended: its own phases, and on worker-0 the times of the others."""
+
+    version: Annotated[int, Range(VERSION, VERSION)]
+    toolkit: messages.Label
+    job: Name
+    hosts: Annotated[tuple[Name, ...], Nodes]
+    me: messages.Rank
+    alone: bool  # the nodes held no roll call
+    phases: Annotated[tuple[Row, ...], Length(1 << 23)]
+    peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
 
 
 class TimelineRecorder:

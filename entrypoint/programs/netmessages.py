@@ -12,12 +12,11 @@ Leave                                                       nothing more is aske
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from entrypoint.text import from_json
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, Text, read
+from entrypoint.wire import Invalid, Length, Range, Text, read, to_json
 
 MOST = 1 << 16  # bytes of a message
 _BRACKETS = 500  # in a message, so that it is not deep; no node has a reason for as many
@@ -132,7 +131,7 @@ class Received:
 
 def pack(message: Any) -> bytes:
     """A message as JSON."""
-    return json.dumps({"kind": type(message).__name__, **vars(message)}).encode()
+    return to_json({"kind": type(message).__name__, **vars(message)}).encode()
 
 
 def unpack(data: bytes, *kinds: type) -> Any:

@@ -8,19 +8,17 @@ of the limits, and its error half their distance. Wall clocks are not used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from entrypoint.errors import NoInputError
+from entrypoint.job.messages import Phases
+from entrypoint.job.record import VERSION, PeerTimes, TimelineFile
 from entrypoint.phases import Phase, Span
 from entrypoint.text import escaped, from_json
 from entrypoint.values import dataclass
+from entrypoint.wire import Invalid, json_object, read
 
-VERSION = 1
-_NAME = 300  # characters of a name
-_LATEST = 1e12  # seconds that a clock may show
-LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
-# Received from the node and sent to it, at its start and at its end.
-_FIRST, _LAST = ("answered", "started"), ("told", "released")
+LOGIN = 1.0  # seconds that a login may take: the key exchange, and others that are logged in to at the same time
+_FIRST, _LAST = ("answered", "started"), ("told", "released")  # heard of the node, said to it: at its start, at its end
 
 
 @dataclass(frozen=True)
@@ -62,75 +60,63 @@ class Timeline:
 def parse(text: str, file: str) -> Timeline:
     """Return the timeline that a node has written. Raises NoInputError if the text is none."""
     try:
-        recording = from_json(text)
-        if recording["version"] != VERSION:
-            version = escaped(str(recording["version"]), 20)
-            detail = f"its version is {version}, this toolkit reads {VERSION}"
+        given = json_object(from_json(text))
+        if (version := given.get("version", VERSION)) != VERSION:
+            detail = f"its version is {escaped(str(version), 20)}, this toolkit reads {VERSION}"
             raise NoInputError(f"EP042 {file} is of another version", detail, "use the toolkit that the job ran with")
-        return merge(recording)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError):
-        hint = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
-        raise NoInputError(f"EP042 {file} is no timeline", "another text", hint) from None
+        return merge(read(TimelineFile, given))
+    except (ValueError, Invalid) as error:
+        do = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
+        raise NoInputError(f"EP042 {file} is no timeline", str(error), do) from None
 
 
-def merge(recording: Mapping[str, Any]) -> Timeline:
-    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only its own phases."""
-    me, hosts = int(recording["me"]), [escaped(host, _NAME) for host in recording["hosts"]]
-    peers = recording["peers"]
-    own_bar = _bar(me, hosts[me], _phases(recording["phases"]), ClockShift())
+def merge(given: TimelineFile) -> Timeline:
+    """Return what is in the file of worker-0, or of another node that has only its own.
+
+    Raises Invalid where that node is not in it.
+    """
+    me = given.me
+    if me >= len(given.hosts):
+        raise Invalid("me: not one of the hosts")
+    own = _bar(me, given.hosts[me], given, ClockShift())
+    if not own.phases:
+        raise Invalid("phases: none is the node's own")
     bars = []
-    for rank, host in enumerate(hosts):
-        peer = peers.get(str(rank), {})
-        if rank == me:
-            bars.append(own_bar)
-        else:
-            bars.append(_with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.get("answered")))
+    for rank, host in enumerate(given.hosts):
+        peer = given.peers.get(str(rank), PeerTimes())
+        bars.append(own if rank == me else _reached(_of_peer(rank, host, peer, given), own, peer.answered))
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
-    moved = tuple(_moved(bar, -zero) for bar in bars)
-    arrived = [bar for bar in moved if bar.came is not None]
-    last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
-    return Timeline(escaped(recording["job"], _NAME), me, moved, last)
+    placed = tuple(_moved(bar, -zero) for bar in bars)
+    there = [bar for bar in placed if bar.came is not None]
+    last = max(there, key=lambda bar: bar.came or 0.0) if there[1:] else None
+    return Timeline(given.job, me, placed, last)
 
 
-def _peer_bar(rank: int, host: str, peer: Mapping[str, Any], recording: Mapping[str, Any]) -> Bar:
-    part = peer.get("part")
-    shift = ClockShift.between(part, peer) if part else None
-    if part and shift:
-        return _bar(rank, host, _phases(part["phases"]), shift)
-    if recording["alone"]:
+def _of_peer(rank: int, host: str, peer: PeerTimes, given: TimelineFile) -> Bar:
+    shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
+    if peer.part and shift:
+        return _bar(rank, host, peer.part, shift)
+    if given.alone:
         note = "not in this file: the nodes held no roll call, so each has a file of its own"
-    elif recording["me"]:
+    elif given.me:
         note = "not in this file: worker-0's has all nodes"
-    elif peer.get("answered"):
-        why = "its clock cannot be compared" if part else escaped(peer["why"]) or "it told nothing"
+    elif peer.answered:
+        why = "its clock cannot be compared" if peer.part else peer.why or "it told nothing"
         note = f"its part did not arrive: {why}"
     else:
-        note = f"it never answered: {escaped(peer.get('why') or 'not reached')}"
-    return Bar(rank, host, note=note, came=peer.get("answered") or None)
+        note = f"it never answered: {peer.why or 'not reached'}"
+    return Bar(rank, host, note=note, came=peer.answered or None)
 
 
-def _with_late_login(bar: Bar, leader: Bar, answered: float | None) -> Bar:
-    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only then."""
-    if bar.came is not None and leader.came is not None and answered and answered - max(bar.came, leader.came) > LOGIN:
+def _reached(bar: Bar, own: Bar, answered: float) -> Bar:
+    """A node whose sshd listened, and that worker-0 reached much later than that, was there only then."""
+    if bar.came is not None and own.came is not None and answered and answered - max(bar.came, own.came) > LOGIN:
         return Bar(bar.rank, bar.host, bar.phases, bar.spans, bar.error, bar.note, answered)
     return bar
 
 
-def _phases(rows: list[Any]) -> tuple[Span, ...]:
-    return tuple(
-        Span(escaped(name, _NAME), _time(start), _time(end), escaped(about, _NAME)) for name, start, end, about in rows
-    )
-
-
-def _time(number: float) -> float:
-    """Return the seconds on a node's clock. Raises ValueError for a number that no clock shows."""
-    if not abs(seconds := float(number)) < _LATEST:
-        raise ValueError("no time")
-    return seconds
-
-
-def _bar(rank: int, host: str, phases: tuple[Span, ...], shift: ClockShift) -> Bar:
-    moved = [Span(phase.name, shift(phase.start), shift(phase.end), phase.about) for phase in phases]
+def _bar(rank: int, host: str, node: TimelineFile | Phases, shift: ClockShift) -> Bar:
+    moved = [Span(name, shift(start), shift(end), about) for name, start, end, about in node.phases]
     own_phases = tuple(phase for phase in moved if not phase.about)
     spans = tuple(phase for phase in moved if phase.about)
     listened = next((phase.start for phase in own_phases if phase.name == Phase.ROLL_CALL.timeline), None)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.see
 
 # The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot start programs reliably.
 CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
-LIES = f"from entrypoint.host import look; look.plain = lambda seen: {{'handles': 'many'}}; {BEGIN}"
+LIES = f"from entrypoint.host import look; look.from_json = lambda seen: {{'handles': 'many'}}; {BEGIN}"
 MUTE = f"""
 from entrypoint.host import look
 async def observe(*given):

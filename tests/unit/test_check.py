@@ -25,7 +25,7 @@ from entrypoint.check.observed import (
 from entrypoint.check.report import report
 from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
 from entrypoint.values import replace
-from entrypoint.wire import Invalid, plain, read
+from entrypoint.wire import Invalid, read, to_json
 
 pytestmark = pytest.mark.see
 
@@ -362,7 +362,7 @@ def test_round_trips(trips: tuple[float, ...], named: list[str]) -> None:
 
 
 def test_what_is_seen_arrives_as_it_was() -> None:
-    sent = json.loads(json.dumps(plain(GOOD)))
+    sent = json.loads(to_json(GOOD))
     assert read(Observation, sent) == GOOD
     assert read(Observation, {"of_a_later_version": 1}) == Observation()
 

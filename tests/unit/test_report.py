@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from entrypoint.errors import NoInputError
-from entrypoint.report.merge import ClockShift, merge, parse
+from entrypoint.report.merge import ClockShift, parse
 from entrypoint.report.page import Axis, page
 from entrypoint.report.trace import trace
 from entrypoint.report.words import span, table, who_was_last
-from tests.made_up import recorded, timeline
+from tests.made_up import merged, recorded, timeline
 
 THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
 
@@ -56,7 +56,7 @@ def test_a_node_that_heard_nothing_has_no_place() -> None:
     assert ClockShift.between(dict.fromkeys(THEIRS, 0.0), shifted(1.0)) is None
     given = recorded()
     given["peers"]["1"]["part"] |= dict.fromkeys(THEIRS, 0.0)
-    assert "its clock cannot be compared" in merge(given).bars[1].note
+    assert "its clock cannot be compared" in merged(given).bars[1].note
 
 
 def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
@@ -78,7 +78,7 @@ def test_a_late_leader_is_the_last_though_the_others_answer_after_it() -> None:
             for name, start, end, _ in peer["part"]["phases"][1:4]
         ]
         peer["part"]["phases"][3] = ("roll call", peer["part"]["phases"][3][1] - 9, *peer["part"]["phases"][3][2:])
-    made = merge(given)
+    made = merged(given)
     assert made.last is not None
     assert made.last.host == "worker-0"
 
@@ -90,7 +90,7 @@ def test_a_node_that_worker_0_found_late_is_the_last() -> None:
         (name, start, end + 7.0 * (name == "DNS" and about == "worker-1"), about)
         for name, start, end, about in given["phases"]
     ]
-    words = who_was_last(merge(given))
+    words = who_was_last(merged(given))
     assert words.startswith("worker-1 was last"), words
     assert words.endswith("after its sshd listened, 7.01 s of that for DNS."), words
 
@@ -99,7 +99,7 @@ def test_a_node_that_worker_0_found_late_is_the_last() -> None:
 def test_who_is_missing_is_named() -> None:
     given = recorded(lost=(2,))
     del given["peers"]["1"]
-    made = merge(given)
+    made = merged(given)
     assert [bool(bar.phases) for bar in made.bars] == [True, False, False, True]
     text = table(made, "ended with 75: worker-2 is lost")
     assert text.startswith("job resnet-50, 58.85 s, ended with 75: worker-2 is lost\n")
@@ -114,7 +114,7 @@ def test_who_is_missing_is_named() -> None:
     [({"alone": True}, "each has a file of its own"), ({"me": 1}, "worker-0's has all nodes")],
 )
 def test_a_node_s_own_file_says_that_it_is(change: dict[str, Any], note: str) -> None:
-    made = merge({**recorded(nodes=2), "peers": {}, **change})
+    made = merged({**recorded(nodes=2), "peers": {}, **change})
     assert [note in bar.note for bar in made.bars] == [bool(change.get("me")), not change.get("me")]
     assert made.last is None
     assert "was last" not in table(made, "")
@@ -163,7 +163,7 @@ def test_the_trace_is_what_perfetto_asks_for() -> None:
 def test_the_page_quotes_what_it_is_given() -> None:
     given = recorded()
     given["hosts"][1], given["job"] = "<script>alert(1)</script>", 'a"&<b>'
-    text = page(merge(given), "ended with 1: <img src=x>")
+    text = page(merged(given), "ended with 1: <img src=x>")
     assert "<script" not in text
     assert "<img" not in text
     assert "a&quot;&amp;&lt;b&gt;" in text

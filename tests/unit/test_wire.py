@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,8 +10,9 @@ from typing import Annotated, Any
 import pytest
 
 import entrypoint
+from entrypoint.text import from_json
 from entrypoint.values import dataclass, is_dataclass
-from entrypoint.wire import Invalid, Length, Range, Text, _checks, one_of, plain, read
+from entrypoint.wire import Invalid, Length, Range, Text, _checks, one_of, read, to_json
 
 Name = Annotated[str, Text(8)]
 
@@ -40,7 +40,7 @@ GOOD: dict[str, Any] = {"colour": "red", "share": None, "on": True}
 def test_what_is_written_is_read_as_it_was() -> None:
     inner = Inner("a", (1, 2))
     value = Outer("blue", 0.5, False, ("b", 2), inner, (inner, Inner()), {"c": inner})
-    assert read(Outer, json.loads(json.dumps(plain(value)))) == value
+    assert read(Outer, from_json(to_json(value))) == value
     assert read(Outer, {**GOOD, "of_a_later_version": []}) == Outer("red", None, True)
 
 
