@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from entrypoint.host.descriptors import write_all
+
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
@@ -66,8 +68,7 @@ class RotatingFile:
         if data and self._fd >= 0:
             self._size += len(data)
             self._ended = data.endswith(b"\n")
-            while data:
-                data = data[os.write(self._fd, data) :]
+            write_all(self._fd, data)
 
     def _next(self) -> None:
         """Begin another file. Who reads the old one has it to its end, and the name is always there."""

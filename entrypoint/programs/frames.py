@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 
 from entrypoint.host.lines import LONGEST, Lines
-from entrypoint.programs.stream import END, OPEN
+from entrypoint.programs.stream import END, OPEN, PIECE, TAIL
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
-PIECE = 4096  # bytes that a pipe takes in one piece
-_TAIL = 16384  # bytes kept of a program's own words (stream.py)
 # What begins a sender's pieces. Bytes that would look like this, like END and OPEN, or like the tags of Open MPI, are
 # escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
 MARK, _ESCAPE = b"\x1e", b"\x10"
@@ -150,7 +148,7 @@ class Demultiplexer:
         if not data:
             return b""
         self._tail += data
-        del self._tail[:-_TAIL]
+        del self._tail[:-TAIL]
         lines = self._own.take(data)
         return self._end_of_another(None) + lines if lines else b""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import stat
 from collections.abc import Callable
 
+from entrypoint.host.descriptors import reopened
 from entrypoint.programs.stream import OPEN_FOR, QUIET
 
 _CHUNK = 65536
@@ -158,12 +158,8 @@ class _Target:
         self._waiting = bytearray()
         self._wrote = asyncio.Event()
         self._is_slow = False
-        self._fd = os.dup(fd)
-        if os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode):  # a file has to keep its one place for the next byte
-            with contextlib.suppress(OSError):  # another user's
-                own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-                os.close(self._fd)
-                self._fd = own  # non-blocking for us alone
+        own = reopened(fd)
+        self._fd = own if own >= 0 else os.dup(fd)
 
     @property
     def is_full(self) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 
+from entrypoint.host.descriptors import reopened
+
 if False:  # only for type checkers: importing it is slow
     from typing import Protocol
 
@@ -27,9 +29,9 @@ if False:  # only for type checkers: importing it is slow
         def rest(self) -> list[bytes]: ...
 
 
-_TAIL = 16384  # bytes kept; the reader takes the last lines of them
+TAIL = 16384  # bytes kept; the reader takes the last lines of them
 _CHUNK = 65536
-_PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
 _TURN = 32  # times that a stream reads and writes before others get their turn
 QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: dots may come one by one
@@ -62,7 +64,7 @@ class Stream:
         self._opened = 0.0  # when that line began
         self.open = True
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
-        own = _own(target)
+        own = reopened(target)
         self.target, self._blocks = (target, True) if own < 0 else (own, False)
         os.set_blocking(source, False)
 
@@ -99,8 +101,8 @@ class Stream:
 
     def _add(self, data: bytes) -> None:
         """Have it kept and written as the program's output."""
-        self._tail += data[-_TAIL:]
-        del self._tail[:-_TAIL]
+        self._tail += data[-TAIL:]
+        del self._tail[:-TAIL]
         if self._log is not None:
             self._log.write(data)
         if self._lines is not None:
@@ -108,7 +110,7 @@ class Stream:
         elif self._label:
             self._label_lines(data)
         elif self._blocks:
-            self.waiting += [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+            self.waiting += [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
         elif data:
             self.waiting.append(data)
 
@@ -120,7 +122,7 @@ class Stream:
     def _wait_for_room(self, pieces: list[bytes]) -> None:
         """Have them written, each in one call if possible."""
         if self._blocks:
-            pieces = [piece[at : at + _PIECE] for piece in pieces for at in range(0, len(piece), _PIECE)]
+            pieces = [piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)]
         self.waiting += pieces
 
     def pass_late(self) -> None:
@@ -132,7 +134,7 @@ class Stream:
     def _take(self) -> bytes:
         """What is there, and more of it where that is much."""
         data = os.read(self.source, _CHUNK)
-        if len(data) >= _PIECE - 1:  # as much as a terminal gives at a time
+        if len(data) >= PIECE - 1:  # as much as a terminal gives at a time
             return data + self._more(_CHUNK - len(data))
         return data
 
@@ -149,7 +151,7 @@ class Stream:
 
     def _label_lines(self, data: bytes) -> None:
         """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
-        room = _PIECE - len(self._label) - 2
+        room = PIECE - len(self._label) - 2
         lines = (self._rest + data).splitlines(keepends=True)  # a progress bar's lines end in a carriage return
         rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
         whole = len(rest) // room * room
@@ -160,7 +162,7 @@ class Stream:
             for at in range(0, max(len(text), len(line) and 1), room):
                 end = line[len(text) :] if at + room >= len(text) else b"\n"
                 piece = self._label + text[at : at + room] + (end or b"\n")
-                if len(batch) + len(piece) > _PIECE:
+                if len(batch) + len(piece) > PIECE:
                     self.waiting.append(batch)
                     batch = b""
                 batch += piece
@@ -214,16 +216,6 @@ class Stream:
             self.write()
 
 
-def _own(target: int) -> int:
-    """A file descriptor of our own for a pipe or terminal, non-blocking for us alone; -1 if there can be none."""
-    if os.stat(target).st_mode & 0o170000 == 0o010000 or os.isatty(target):
-        try:
-            return os.open(f"/proc/self/fd/{target}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        except OSError:
-            pass  # it may belong to another user
-    return -1
-
-
 def _opened(file: str) -> int:
     try:
         return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -236,12 +228,3 @@ def _note(file: int, data: bytes, place: int) -> None:
         os.pwrite(file, data, place)
     except OSError:
         return  # the disk is full
-
-
-def write_all(target: int, data: bytes) -> None:
-    """Write it, or lose it where that cannot be done."""
-    try:
-        while data:
-            data = data[os.write(target, data) :]
-    except OSError:
-        pass  # nobody reads it, or the disk is full: no reason to end the program

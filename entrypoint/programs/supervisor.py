@@ -42,6 +42,7 @@ import os
 import select
 import time
 
+from entrypoint.host.descriptors import write_all
 from entrypoint.host.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.host.proc import (
     descendants,
@@ -57,7 +58,7 @@ from entrypoint.host.proc import (
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.programs.below import Below
 from entrypoint.programs.reporter import Reporter
-from entrypoint.programs.stream import NEVER, Stream, write_all
+from entrypoint.programs.stream import NEVER, Stream
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -119,7 +120,10 @@ def main(argv: list[str]) -> int:
         status = _RETRY if error.errno == _EAGAIN else status
         text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
         tail += text.encode("utf-8", "surrogateescape")
-        write_all(2, bytes(tail))
+        try:  # noqa: SIM105  importing contextlib is slow
+            write_all(2, bytes(tail))
+        except OSError:
+            pass  # nobody reads it, or the disk is full
     if status and "--tail" in options:
         _save(options["--tail"].replace("{rank}", rank), tail)
     if status:
@@ -183,10 +187,10 @@ def _load(file: str, each: str) -> None:
 def _save(file: str, tail: bytearray) -> None:
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        write_all(fd, bytes(tail))
+        os.close(fd)
     except OSError:
-        return
-    write_all(fd, bytes(tail))
-    os.close(fd)
+        return  # the disk is full
 
 
 def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
