@@ -43,6 +43,15 @@ EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 
 
+def _joined(summary: str, detail: str, hint: str) -> str:
+    return " | ".join(part for part in (summary, detail, hint) if part)
+
+
+def message_parts(message: str) -> list[str]:
+    """Return summary, detail and hint of a message; "" for what it has not."""
+    return [*message.split(" | ", 2), "", ""][:3]
+
+
 class EntrypointError(Exception):
     """A failure that a person can act on: a statement of what failed, the actual values, an instruction."""
 
@@ -52,7 +61,7 @@ class EntrypointError(Exception):
         self.summary = summary
         self.detail = detail
         self.hint = hint
-        super().__init__(" | ".join(part for part in (summary, detail, hint) if part))
+        super().__init__(_joined(summary, detail, hint))
 
     @property
     def outcome(self) -> Outcome:
@@ -80,7 +89,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = ": ".join(part for part in (self.where, self.path) if part)
-        return f"{place}: {' | '.join(part for part in (self.summary, self.detail, self.hint) if part)}"
+        return f"{place}: {_joined(self.summary, self.detail, self.hint)}"
 
 
 class SpecError(EntrypointError):

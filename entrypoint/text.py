@@ -1,12 +1,13 @@
-"""Text of users, peers, programs and files as messages and answers show it: nothing in it moves a cursor."""
+"""Text that people read: foreign text on one line, values in words, lists, tables. Nothing in it moves a cursor."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 LONGEST = 128 << 10  # characters of a message
 SENTENCE = 4000  # characters of what a peer or a program said
+_VALUE = 60  # characters of a value in a message
 _COLOURS = r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])"  # and a window's title
 
 
@@ -23,18 +24,99 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
+def brief(text: str) -> str:
+    """Return a value as part of a message: on one line, and not long."""
+    return escaped(text, _VALUE)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a message shows it, `"a\\nb"`: on one line, and not long."""
+    return f'"{brief(text)}"'
+
+
 def one_line(text: str, most: int = SENTENCE) -> str:
-    """Return the text as part of a line of ours: no colours, no line ends, nothing that moves a terminal's cursor."""
+    """Return the text as part of a line of ours: no colours, line ends and others that move a cursor replaced."""
+    import re  # slow to import, and most starts need none
+
     short = text[: 4 * most]
     plain = re.sub(_COLOURS, "", short)
     words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain)
     return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
 
 
+def is_utf16(text: str) -> bool:
+    """Return whether the text, which was read as UTF-8, is UTF-16: by its byte order mark, or by half of a first
+    character being NUL."""
+    start = text[:2]
+    return start in ("\udcff\udcfe", "\udcfe\udcff", "\ufffd\ufffd") or (len(start) == 2 and start.count("\0") == 1)
+
+
+def count(number: int, thing: str, things: str = "") -> str:
+    """Return a number of things: `1 node`, `2 nodes`; `things` is the plural where it is not by `s`."""
+    return f"{number} {thing if number == 1 else things or f'{thing}s'}"
+
+
+def some(entries: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first `most` entries, and how many there are beyond them: `a, b and 3 more`."""
+    every = list(entries)
+    more = len(every) - most
+    # Behind `; ` an entry may have commas of its own.
+    return separator.join(every[:most]) + (f"{separator.rstrip(', ')} and {more} more" if more > 0 else "")
+
+
+def size(number: float) -> str:
+    """Return a number of bytes: `64 KiB`, `512 MiB`, `1.5 GiB`."""
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")):
+        if number >= unit:
+            return f"{number / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{int(number) >> 10} KiB"
+
+
+def figure(value: float) -> str:
+    """Return a measured value with the three digits that mean something: `0.0712`, `3.41`, `201`."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time: `12ms`, `3.45s`, `45.3s`, `1m05s`, `17h02m`."""
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Return the rows as lines with aligned columns; `right`: the numbers of those that are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as the lines of a table in Markdown; the first is the head."""
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    return [f"| {lines[0]} |", "|" + "---|" * len(rows[0]), *(f"| {line} |" for line in lines[1:])]
+
+
+def json_document(value: Any) -> str:
+    """Return the value as JSON for people and files, ended by a line end."""
+    import json  # slow to import, and most starts need none
+
+    return json.dumps(value, indent=2) + "\n"
+
+
 def from_json(text: str | bytes) -> Any:
     """Return what a file or another process wrote as JSON. Raises ValueError, also where it is nested
     too deep or has a number that JSON has not."""
-    import json  # slow to import, and most starts read none
+    import json
 
     def number(digits: str) -> float:
         if not abs(value := float(digits)) < 1e300:

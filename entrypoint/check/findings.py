@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from entrypoint.errors import ConfigError
+from entrypoint.text import count
 from entrypoint.values import dataclass, replace
 
 Level = str  # of ORDER: the job would fail; it may fail, or be slow; it is as it should be
@@ -69,13 +70,4 @@ def status(findings: Iterable[Finding], strict: bool = False) -> int:
 def summary(findings: Iterable[Finding]) -> str:
     """Such as `2 errors, 1 warning`."""
     levels = [each.level for each in findings]
-    counts = [(levels.count(level), level) for level in ORDER[:2] if level in levels]
-    return ", ".join(f"{number} {level}{'s' * (number > 1)}" for number, level in counts) or "nothing is wrong"
-
-
-def size(number: float) -> str:
-    """Such as 512 MiB, 1.5 GiB."""
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB")):
-        if number >= unit:
-            return f"{number / unit:.1f}".removesuffix(".0") + f" {name}"
-    return f"{int(number) >> 10} KiB"
+    return ", ".join(count(levels.count(level), level) for level in ORDER[:2] if level in levels) or "nothing is wrong"

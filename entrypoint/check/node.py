@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from entrypoint.check import cards
-from entrypoint.check.findings import Finding, judged, size
+from entrypoint.check.findings import Finding, judged
 from entrypoint.check.observed import Observation
+from entrypoint.errors import message_parts
 from entrypoint.model import Plan
 from entrypoint.plan import needs
+from entrypoint.text import size
 from entrypoint.values import replace
 
-_MIB = 2**20
-_MEMORY_RANK = 512 * _MIB  # bytes: a Python with torch, before it has read any data
+_MEMORY_RANK = 512 << 20  # bytes: a Python with torch, before it has read any data
 _THREADS_RANK = 64  # of torch, NCCL and data loaders
 _DISK_LOW = 1 << 30  # bytes: room for a log or a small checkpoint
 _FILES_LOW = 1000
@@ -59,7 +60,7 @@ def _spec(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 def _refused(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     """What `run` would end for."""
     for each in seen.refused:
-        what, found, fix = (*each.reason.split(" | ", 2), "", "")[:3]
+        what, found, fix = message_parts(each.reason)
         yield Finding("error", "refused", what, found, "", fix or f"run would end with {each.status}")
 
 
@@ -101,7 +102,7 @@ def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     need = needs.shared_memory(plan.topology.nodes[rank].slots, seen.devices or 0)
-    fix = f"start the container with --shm-size 1g, or mount a tmpfs of at least {size(max(need, _MIB))} at /dev/shm"
+    fix = f"start the container with --shm-size 1g, or mount a tmpfs of at least {size(max(need, 1 << 20))} at /dev/shm"
     if seen.shm_problem:
         yield judged("shared-memory", "warning" if need else "ok", "shared memory", seen.shm_problem, size(need), fix)
     elif seen.shm_free is not None:

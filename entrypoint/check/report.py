@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import Finding, sort, status, summary, together
 from entrypoint.check.observed import Observation
+from entrypoint.errors import message_parts
 from entrypoint.model import Check, NodeReport, Outcome, Plan
+from entrypoint.text import count, some
 from entrypoint.values import dataclass, replace
 
 # Behind the launcher's name at a check's roll call, so that nodes that run a job and nodes that only look disagree.
@@ -40,21 +42,17 @@ def report(
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
     found = status(lines, check.strict)
-    words = f"check of {_count(len(observed))}: {summary(lines)}"
+    words = f"check of {count(len(observed), 'node')}: {summary(lines)}"
     ended = failed or (Outcome(found, f"EP010 {words}") if found else Outcome(0, words))
     if check.json:
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
         return CheckReport(table.as_json(lines, named, ended), ended)
     nodes_of_job = len(topology.nodes)
-    head = f"job {topology.job}: {_count(nodes_of_job)}, {_count(plan.ranks, 'rank')}, launcher {plan.launcher}"
+    head = f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher {plan.launcher}"
     if len(observed) < nodes_of_job:
-        there = ", ".join(topology.nodes[rank].label for rank in sorted(observed)[:8])
-        head += f"; looked at: {there or 'none'}{', ...' if len(observed) > 8 else ''}"
+        there = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
+        head += f"; looked at: {there or 'none'}"
     return CheckReport(table.text(together(lines), len(observed), check.width, head), ended)
-
-
-def _count(number: int, what: str = "node") -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _roll_call(
@@ -62,7 +60,7 @@ def _roll_call(
 ) -> Iterator[Finding]:
     """Why nodes are not in the table, or cannot take part."""
     if failed:
-        what, seen, fix = (*failed.reason.split(" | ", 2), "", "")[:3]
+        what, seen, fix = message_parts(failed.reason)
         yield Finding("error", "roll-call", what, seen, "", fix)
     for each in plan.topology.nodes if len(reports) > 1 and not failed else ():
         if each.rank not in reports:  # of an elastic job
@@ -75,5 +73,5 @@ def _roll_call(
         if answer.not_ready and not failed:
             known = observed[rank].refused if rank in observed else ()
             if answer.not_ready.reason not in {each.reason for each in known}:
-                what, seen, fix = (*answer.not_ready.reason.split(" | ", 2), "", "")[:3]
+                what, seen, fix = message_parts(answer.not_ready.reason)
                 yield Finding("error", "not-ready", what, seen, "", fix, label)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 from entrypoint.check.findings import Finding, summary
 from entrypoint.check.observed import Observation
 from entrypoint.model import Outcome
+from entrypoint.text import columns, some
 from entrypoint.wire import to_json
 
 _HEAD = ("", "node", "what", "seen", "needed", "fix")
@@ -22,13 +24,11 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
     shown = [number for number in range(len(_HEAD)) if number != 1 or nodes != 1]
     longest = [max(len(row[it]) for row in (_HEAD, *rows)) for it in shown]
     widths = _widths([min(_WIDEST[it], most) for it, most in zip(shown, longest, strict=True)], width)
-    out = [head, ""]
+    table: list[tuple[str, ...]] = []
     for row in (_HEAD, *rows):
         cells = [textwrap.wrap(row[it], wide) or [""] for it, wide in zip(shown, widths, strict=True)]
-        for number in range(max(map(len, cells))):
-            parts = [cell[number] if number < len(cell) else "" for cell in cells]
-            out.append("  ".join(part.ljust(wide) for part, wide in zip(parts, widths, strict=True)).rstrip())
-    return "\n".join([*out, "", summary(lines), ""])
+        table += zip_longest(*cells, fillvalue="")
+    return "\n".join([head, "", *columns(table), "", summary(lines), ""])
 
 
 def as_json(lines: Sequence[Finding], observed: Mapping[str, Observation], ended: Outcome) -> str:
@@ -38,10 +38,7 @@ def as_json(lines: Sequence[Finding], observed: Mapping[str, Observation], ended
 
 
 def _who(named: Sequence[str], nodes: int) -> str:
-    if len(named) == nodes:
-        return "all"
-    more = len(named) - _SHOWN
-    return ", ".join(named[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return "all" if len(named) == nodes else some(named, _SHOWN)
 
 
 def _widths(wanted: list[int], width: int) -> list[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from entrypoint.cli.parser import command
 from entrypoint.errors import UsageError
 from entrypoint.host.speaker import show, width
+from entrypoint.text import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -81,5 +82,4 @@ def _all(columns: int) -> str:
 
 
 def _line(id: str, says: str, columns: int, room: int = 5) -> str:
-    line = f"  {id:<{room}}  {says}"
-    return line if len(line) <= columns else f"{line[: columns - 1]}…"
+    return escaped(f"  {id:<{room}}  {says}", columns)

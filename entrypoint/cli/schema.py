@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
 from entrypoint.host.speaker import answer
+from entrypoint.text import json_document
 
 if TYPE_CHECKING:
     import argparse
@@ -21,9 +22,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the schema. Returns 0."""
-    import json
-
     from entrypoint.spec.reference import schema
 
-    answer(f"{json.dumps(schema(), indent=2)}\n")
+    answer(json_document(schema()))
     return 0

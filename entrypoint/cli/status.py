@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli.parser import command
-from entrypoint.host.speaker import answer, write_all
-from entrypoint.text import one_line
+from entrypoint.host.descriptors import write_all
+from entrypoint.host.speaker import answer
+from entrypoint.text import columns, duration, json_document, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +37,6 @@ entrypoint does not answer within 3 s, or was killed; 77 where it is another use
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and its own status once it has ended."""
-    import json
     import os
 
     from entrypoint.host import status
@@ -51,7 +51,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         state, _ = status.ask(status.find(*where))
     except status.Starting as error:
         state = {"phase": "starting", "detail": str(error)}
-    answer(json.dumps(state, indent=2) + "\n" if args.json else _text(state))
+    answer(json_document(state) if args.json else _text(state))
     return int(state.get("status", 0))
 
 
@@ -109,8 +109,7 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     if state.get("roll_call") == "none" and state.get("job_nodes", 1) > 1:
         title += f"; of its {state['job_nodes']} nodes only this one is known: no roll call"
     rows = [_HEAD, *(_row(each) for each in nodes)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = columns(rows)
     if left:
         lines.append(f"and {left} more")
     if ended := state["outcome"]:
@@ -140,10 +139,5 @@ def _words(state: dict[str, Any]) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """Such as 12s, 3m05s, 2h04m; `-` for None."""
-    if seconds is None or not 0 <= seconds < 1e12:  # as no boot of ours says
-        return "-"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
-    return f"{minutes // 60}h{minutes % 60:02}m"
+    # Whole seconds, and none that no boot of ours says.
+    return duration(int(seconds)) if seconds is not None and 0 <= seconds < 1e12 else "-"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from entrypoint import explain
+from entrypoint.text import markdown_table
 
 _HEAD = """# Troubleshooting
 
@@ -38,7 +39,7 @@ def markdown() -> str:
         "What a scheduler should do about each: [exit-codes.md](../reference/exit-codes.md).\n",
     ]
     rows = [(f"`{entry.id}`", entry.says, entry.cause, entry.confirm, entry.fix) for entry in explain.statuses()]
-    out += _table(("status", "name", "cause", "to confirm it", "fix"), rows)
+    out += [*markdown_table([("status", "name", "cause", "to confirm it", "fix"), *rows]), ""]
     for title, entries in explain.groups():
         out.append(f"## {title}\n")
         for entry in entries:
@@ -53,8 +54,8 @@ def markdown() -> str:
                 "### What is waited for\n",
                 "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`\n",
             ]
-            out += _table(("in the brackets", "cause", "fix"), _rows(explain.source()["waiting"]))
-    out += ["## Messages of other programs\n", *_table(("you see", "cause", "fix"), _rows(explain.source()["others"]))]
+            out += _table("in the brackets", explain.source()["waiting"])
+    out += ["## Messages of other programs\n", *_table("you see", explain.source()["others"])]
     return "\n".join(out).rstrip("\n") + "\n"
 
 
@@ -67,13 +68,9 @@ def _plain(text: str) -> str:
     return text if text.endswith((".", "`")) else f"{text}."
 
 
-def _rows(entries: Iterable[Mapping[str, str]]) -> list[tuple[str, ...]]:
-    return [(entry["says"], entry["cause"], entry["fix"]) for entry in entries]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, ["---"] * len(head), *rows)]
-    return [*(f"| {line} |" for line in lines), ""]
+def _table(says: str, entries: Iterable[Mapping[str, str]]) -> list[str]:
+    rows = [(entry["says"], entry["cause"], entry["fix"]) for entry in entries]
+    return [*markdown_table([(says, "cause", "fix"), *rows]), ""]
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from entrypoint.host import proc
+from entrypoint.text import size
 
 # Version 1 says "no limit" as the largest multiple of a page, near 2^63.
-_NO_LIMIT = 1 << 62
+NO_LIMIT = 1 << 62
 # Version -> the counter's file, its limit, its peak (absent before Linux 5.19 with version 2).
 _MEMORY = {
     2: ("memory.events", "memory.max", "memory.peak"),
@@ -36,8 +37,8 @@ class Memory:
             return None
         limits, peak = self._cgroup.limits(), _number(self._cgroup.folders[0] / self._cgroup.files[2])
         # A cgroup around this one may have a lower limit; without any limit the machine itself was out of memory.
-        limit = f"limit {_size(min(limits))}" if limits else "no limit of this container's, so the machine's"
-        return f"out of memory: {limit}{f', peak {_size(peak)}' if peak is not None else ''}"
+        limit = f"limit {size(min(limits))}" if limits else "no limit of this container's, so the machine's"
+        return f"out of memory: {limit}{f', peak {size(peak)}' if peak is not None else ''}"
 
 
 class Processes:
@@ -123,14 +124,8 @@ def _number(file: Path) -> int | None:
     """The number in a file; None if there is none, or it means no limit."""
     with contextlib.suppress(OSError, ValueError):
         value = int(file.read_text())
-        return value if value < _NO_LIMIT else None
+        return value if value < NO_LIMIT else None
     return None
-
-
-def _size(size: int) -> str:
-    """Such as 512 MiB, 1.5 GiB."""
-    number, unit = (size / 2**30, "GiB") if size >= 2**30 else (size / 2**20, "MiB")
-    return f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError, ConfigError, EntrypointError
+from entrypoint.text import size, some
 
 if TYPE_CHECKING:
     import socket
@@ -61,7 +62,7 @@ def read(path: str, seconds: float = 10.0) -> bytes:
             if not part:
                 return bytes(data)
             if len(data) > MAX_BYTES:
-                raise OSError(errno.EFBIG, f"more than {MAX_BYTES >> 20} MiB")
+                raise OSError(errno.EFBIG, f"more than {size(MAX_BYTES)}")
         raise OSError(errno.ETIMEDOUT, f"not a regular file, and its end did not come within {seconds:g}s")
     finally:
         os.close(file)
@@ -113,7 +114,7 @@ class RunDir:
     def _is_others(self, names: list[str]) -> ConfigError:
         return ConfigError(
             "EP411 the run directory holds other files",
-            f"{self.path}: {_first(names)}",
+            f"{self.path}: {some(names, 1)}",
             "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
         )
 
@@ -223,7 +224,7 @@ class RunDir:
                 os.unlink(self.path / "lock")
                 self.path.rmdir()
         os.close(self._lock)
-        return _first(left) if left else ""
+        return some(left, 1)
 
     def _is_made(self, name: str) -> bool:
         """Whether a file of this name is listed, or is one of those that our programs make."""
@@ -244,10 +245,6 @@ class RunDir:
                 import shutil  # slow to import: it can read archives
 
                 shutil.rmtree(tmp, ignore_errors=True)
-
-
-def _first(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if names[1:] else "")
 
 
 def make_folders(paths: Iterable[str]) -> None:

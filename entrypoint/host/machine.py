@@ -11,11 +11,9 @@ from typing import Any
 from entrypoint.check.node import RUN_DIR
 from entrypoint.check.observed import Disk, Link, Port
 from entrypoint.host import network, proc
-from entrypoint.host.cgroups import readings
+from entrypoint.host.cgroups import NO_LIMIT, readings
 from entrypoint.model import Plan
 
-_CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
-_NO_LIMIT = 1 << 62  # version 1 of cgroups says "no limit" as a number near 2^63
 _LINKS = 64  # addresses that are told
 
 Seen = dict[str, Any]  # fields of an Observation
@@ -40,7 +38,7 @@ def limits(root: Path = Path("/")) -> Seen:
     return {
         "handles": -1 if handles == resource.RLIM_INFINITY else handles,
         "memlock": -1 if locked == resource.RLIM_INFINITY else locked,
-        "may_lock": proc.has_capability(_CAP_IPC_LOCK, root),
+        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
         "pids": min(pids, default=-1),
         "pids_used": int(used) if used.isdigit() else None,
     }
@@ -66,7 +64,7 @@ def memory(root: Path = Path("/")) -> Seen:
     caches = readings("memory", {2: "memory.stat", 1: "memory.stat"}, root)
     known = []
     for limit, usage, cache in zip(limits, usages, caches, strict=False):
-        if limit.isdigit() and usage.isdigit() and int(limit) < _NO_LIMIT:
+        if limit.isdigit() and usage.isdigit() and int(limit) < NO_LIMIT:
             known.append(int(limit))
             rows = dict(line.split()[:2] for line in cache.splitlines() if len(line.split()) > 1)
             inactive = rows.get("total_inactive_file", rows.get("inactive_file", "0"))

@@ -14,9 +14,7 @@ from entrypoint.errors import CantCreateError, EntrypointError, OsError
 from entrypoint.host import proc
 from entrypoint.model import Plan
 from entrypoint.plan import needs
-
-_MIB = 2**20
-_CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
+from entrypoint.text import size
 
 
 def check(plan: Plan, root: Path = Path("/")) -> list[str]:
@@ -45,7 +43,7 @@ def _disk(plan: Plan) -> EntrypointError | None:
     if disk.f_flag & os.ST_RDONLY:
         return CantCreateError(what, f"{place} is read-only", do)
     if (free := disk.f_bavail * disk.f_frsize) < needs.DISK:
-        return CantCreateError(what, f"the disk is full: {free >> 10} KiB free at {place}, 1 MiB needed", do)
+        return CantCreateError(what, f"the disk is full: {size(free)} free at {place}, {size(needs.DISK)} needed", do)
     if disk.f_files and not disk.f_favail:
         return CantCreateError(what, f"the disk is full: no inode free at {place}", do)
     return None
@@ -82,7 +80,7 @@ def _enough(limit: int, need: int) -> bool:
 def _shared_memory(plan: Plan, root: Path) -> str | None:
     slots = plan.topology.this.slots
     need = needs.shared_memory(slots, plan.topology.device.count)
-    do = f"start the container with --shm-size 1g, or mount a tmpfs of at least {need // _MIB} MiB there"
+    do = f"start the container with --shm-size 1g, or mount a tmpfs of at least {size(need)} there"
     if not need:
         return None
     try:
@@ -94,17 +92,15 @@ def _shared_memory(plan: Plan, root: Path) -> str | None:
     free = shm.f_bavail * shm.f_frsize
     if free >= need:
         return None
-    seen = f"{free >> 10} KiB" if free < _MIB else f"{free // _MIB} MiB"
-    return (
-        f"EP422 little shared memory | {seen} free in /dev/shm, {slots} ranks here may need {need // _MIB} MiB | {do}"
-    )
+    seen = f"{size(free)} free in /dev/shm, {slots} ranks here may need {size(need)}"
+    return f"EP422 little shared memory | {seen} | {do}"
 
 
 def _locked_memory(root: Path) -> str | None:
     """RDMA locks the memory that it sends from; a limit shows only later, as `cannot allocate memory`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    may_lock = proc.has_capability(_CAP_IPC_LOCK, root)
+    may_lock = proc.has_capability(proc.CAP_IPC_LOCK, root)
     if soft == resource.RLIM_INFINITY or not any((root / "dev/infiniband").glob("uverbs*")) or may_lock:
         return None
-    seen = f"{soft >> 10} KiB, with RDMA devices in /dev/infiniband"
+    seen = f"{size(soft)}, with RDMA devices in /dev/infiniband"
     return f"EP423 little memory can be locked | {seen} | start the container with --ulimit memlock=-1"

@@ -11,6 +11,8 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
+CAP_IPC_LOCK = 14  # linux/capability.h: with it the limit on locked memory does not count
+
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
     """A process's name, and what follows it in proc_pid_stat(5): state, parent, ... Raises OSError if it is gone."""

@@ -49,9 +49,7 @@ class Waiting:
         missing = {host: state for host, state in self._states.items() if state}
         if missing:
             count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            some = named(dict(list(missing.items())[:_NAMED]))
-            self._log(f"waiting for {count}{some}{more} {self.elapsed():.0f}s/{self._limit:.0f}s")
+            self._log(f"waiting for {count}{named(missing, _NAMED)} {self.elapsed():.0f}s/{self._limit:.0f}s")
 
     def update(self, host: str, state: str) -> None:
         """Note why a peer is missing ("" when it is there); all changes within a second make one line."""

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError
-from entrypoint.job.analysis import count
+from entrypoint.host.descriptors import write_all
 from entrypoint.secret import scrubbed
-from entrypoint.text import escaped, escaped_lines
+from entrypoint.text import count, escaped, escaped_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,19 +28,6 @@ _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
 _CLEAR = b"\r\033[K"  # what takes the last line of a terminal away
 _LAST = 2.0  # seconds to write what is left at the end
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write it all, however long that takes, also where another process has made `fd` non-blocking.
-
-    Raises OSError where nobody reads it any more, or the disk is full.
-    """
-    left = memoryview(data)  # else each part would be a copy of all that is left
-    while left:
-        try:
-            left = left[os.write(fd, left) :]
-        except BlockingIOError:
-            select.select([], [fd], [])
 
 
 def answer(text: str) -> None:

@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from entrypoint.errors import CantCreateError, RetryError
 from entrypoint.model import Node, Outcome
+from entrypoint.text import count, one_line, some
 from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
@@ -170,15 +171,14 @@ def of_program(end: ProgramExit) -> Outcome:
     return Outcome(end.status, f"{id}{end.reason}", program=True)
 
 
-def named(missing: Mapping[str, str]) -> str:
-    """Hosts with what is known of each: `a (no DNS), b (refused)`."""
-    return ", ".join(f"{host} ({state})" for host, state in missing.items())
+def named(missing: Mapping[str, str], most: int | None = None) -> str:
+    """Hosts, `most` of them, with what is known of each: `a (no DNS), b (refused)`."""
+    return some((f"{host} ({state})" for host, state in missing.items()), most or len(missing))
 
 
 def short(value: object) -> str:
     """A value as part of a sentence."""
-    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+    return one_line(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value), _LONG)
 
 
 def difference(ours: object, here: str, theirs: object, there: str) -> str:
@@ -222,11 +222,6 @@ def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
     if len(counted) == 1:
         return counted[0].label
     return f"all {len(counted)} {'nodes' if len(counted) == len(nodes) else 'workers'}"
-
-
-def count(number: int, what: str) -> str:
-    """Such as `1 node`, `2 nodes`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _spans(ranks: Sequence[int]) -> str:

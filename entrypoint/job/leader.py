@@ -11,7 +11,7 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import AwaitedEnds, ProgramExit, UserSignals, count, ended, of_program, on_node
+from entrypoint.job.analysis import AwaitedEnds, ProgramExit, UserSignals, ended, of_program, on_node
 from entrypoint.job.ending import Ending
 from entrypoint.job.peers import Peer
 from entrypoint.job.ranks import NO_LOGIN, LaunchMonitor
@@ -24,6 +24,7 @@ from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
+from entrypoint.text import count
 from entrypoint.values import replace
 from entrypoint.wire import Invalid
 
@@ -180,7 +181,7 @@ class Leader:
             return
         self._ends.awaited.add(node)
         self._ends.met.discard(node)
-        self._log(f"{self._host(node)} joins: {len(self._ends.awaited)} nodes")
+        self._log(f"{self._host(node)} joins: {count(len(self._ends.awaited), 'node')}")
         self._start(node)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
@@ -295,7 +296,7 @@ class Leader:
             del self._peers[node]
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            self._log(f"the job goes on with {len(self._ends.awaited)} nodes")
+            self._log(f"the job goes on with {count(len(self._ends.awaited), 'node')}")
             self._act(actions.Call(node))  # should it come back
             return
         self._decide(RetryError(reason).outcome)

@@ -195,10 +195,10 @@ def shown(line: bytes) -> str:
     first = line[:_SHOWN].rpartition(b"\0")[0]
     words = masked_words(first.decode(errors="replace").split("\0")) if first else []
     more = len(line) - len(first) - 1
-    return " ".join(map(_quoted, words)) + (f" and {more} bytes more" if words and more else "")
+    return " ".join(map(_shell_word, words)) + (f" and {more} bytes more" if words and more else "")
 
 
-def _quoted(word: str) -> str:
+def _shell_word(word: str) -> str:
     """A word as bash reads it, in one line: a program given by `python -c` has many."""
     if word.isprintable():
         return shlex.quote(word)

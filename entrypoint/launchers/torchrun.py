@@ -6,6 +6,7 @@ from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _torch
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.text import count
 from entrypoint.values import replace
 
 ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # what else people call it
@@ -41,10 +42,10 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     if spec.nodes is None:
         return None
     least, most = map(int, spec.nodes.split(":"))
-    where, count = spec.source("nodes").where, len(topology.nodes)
-    if most != count:
-        seen = f"{most}, with {count} host{'s' * (count > 1)} ({topology.origins.get('hosts', '')})"
-        do = f"write {min(least, count)}:{count}, or name all hosts"
+    where, hosts = spec.source("nodes").where, len(topology.nodes)
+    if most != hosts:
+        seen = f"{most}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
+        do = f"write {min(least, hosts)}:{hosts}, or name all hosts"
         raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", seen, do)])
     if least > most:
         what = "EP120 the least is more than the most"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median_high, median_low
 
 from entrypoint.netcheck.result import Limits, NetcheckResult
+from entrypoint.text import figure, some
 from entrypoint.values import dataclass
 
 _TIMES = 3.0
@@ -63,14 +64,15 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
     broken = {cell: 1.0 for pair in result.pairs if pair.error for cell in ((pair.a, pair.b), (pair.b, pair.a))}
     whole = {**dict.fromkeys(latency, 0.0), **broken}
     trip, rate = usual(result)
+    many = max(_TIMES * trip, trip + _LEAST_MS)
     most, least = limits.max_latency_ms, limits.min_bandwidth_gbps
     both, directions = ("latency",), ("send", "receive")
     views = [
         _View(whole, ("unreachable",), bool, "", True),
         _View(latency, both, lambda ms: 0 < most < ms, f"limit {most:g}", True),
         _View(bandwidth, directions, lambda gbps: gbps < least, f"limit {least:g}", True),
-        _View(latency, both, lambda ms: ms > max(_TIMES * trip, trip + _LEAST_MS), f"usual {short(trip)}", limits.stop),
-        _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {short(rate)}", limits.stop),
+        _View(latency, both, lambda ms: ms > many, f"usual {figure(trip)}", limits.stop),
+        _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {figure(rate)}", limits.stop),
     ]
     causes_of: dict[tuple[int, ...], list[tuple[str, str, bool]]] = {}
     for view in views:
@@ -88,9 +90,7 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
 
 def summary(findings: Iterable[NetworkFinding]) -> str:
     """Return the findings that end the job, in a line; "" if none does."""
-    failed = [finding.text for finding in findings if finding.fails]
-    more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-    return "; ".join(failed[:_SHOWN]) + more
+    return some((finding.text for finding in findings if finding.fails), _SHOWN, "; ")
 
 
 def _cells(result: NetcheckResult) -> tuple[dict[Cell, float], dict[Cell, float]]:
@@ -143,7 +143,7 @@ def _blame(view: _View) -> Iterable[tuple[tuple[int, ...], str, list[float]]]:
 
 def _describe(cause: str, values: list[float], usual: str) -> str:
     middle = median_low(values) if cause == "latency" else median_high(values)
-    text = CAUSES[cause].format(short(middle))
+    text = CAUSES[cause].format(figure(middle))
     return f"{text} ({usual})" if usual else text
 
 
@@ -173,8 +173,3 @@ def _finding(result: NetcheckResult, nodes: tuple[int, ...], causes: list[tuple[
 def _why(result: NetcheckResult, node: int) -> str:
     errors = [pair.error for pair in result.pairs if node in (pair.a, pair.b) and pair.error]
     return f"{max(errors, key=errors.count)} (with {len(errors)} of its peers)"
-
-
-def short(value: float) -> str:
-    """Return a number with three significant digits: 0.0712, 3.41, 201."""
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from entrypoint.netcheck.analysis import NetworkFinding, short, usual
+from entrypoint.netcheck.analysis import NetworkFinding, usual
 from entrypoint.netcheck.result import Measured, NetcheckResult
-from entrypoint.netcheck.table import size
 from entrypoint.render import render
+from entrypoint.text import figure, size
 
 _CELL, _LABEL = 56, 96  # of the drawing
 _FIGURES = 16  # nodes up to which cells hold their figures
@@ -21,13 +21,14 @@ def page(result: NetcheckResult, findings: Sequence[NetworkFinding], job: str) -
     """Return the page's text."""
     trip, rate = usual(result)
     bad = {finding.nodes[0]: finding for finding in findings if len(finding.nodes) == 1}
+    median = f"usual {figure(trip)} ms; the median of small messages"
     maps = [
-        _map(result, bad, "Round trip, ms", f"usual {trip:.3g} ms; the median of small messages", "ms", _trips(trip)),
+        _map(result, bad, "Round trip, ms", median, "ms", _trips(trip)),
         _map(
             result,
             bad,
             "Bandwidth, Gbit/s",
-            f"usual {rate:.3g} Gbit/s; from the node of the row to that of the column, one TCP stream",
+            f"usual {figure(rate)} Gbit/s; from the node of the row to that of the column, one TCP stream",
             "Gbit/s",
             _rates(rate),
         ),
@@ -49,7 +50,7 @@ def page(result: NetcheckResult, findings: Sequence[NetworkFinding], job: str) -
                 {
                     "size": size(row.size),
                     "ms": f"{row.seconds * 1e3:.3f}",
-                    "bus": short(row.bus_gbs * 1e3),
+                    "bus": figure(row.bus_gbs * 1e3),
                     "share": f"{100 * row.bus_gbs / most if most else 0:.0f}",
                 }
                 for row in result.reduced
@@ -97,7 +98,7 @@ def _map(
     for pair in result.pairs:
         for (row, column), (value, worse, error) in zip(((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True):
             here, there = result.nodes[row][0], result.nodes[column][0]
-            shown = "x" if error else short(value)
+            shown = "x" if error else figure(value)
             drawn.append(
                 {
                     "x": _LABEL + column * _CELL,

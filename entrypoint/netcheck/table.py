@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.analysis import NetworkFinding, short, usual
+from entrypoint.netcheck.analysis import NetworkFinding, usual
 from entrypoint.netcheck.result import NetcheckResult
+from entrypoint.text import columns, figure, size
 
 _HEAD = ("node", "round trip ms", "worst ms", "sends Gbit/s", "receives Gbit/s", "peers", "")
 _PAIRS = 8  # findings about pairs that are shown
@@ -15,9 +16,9 @@ _PAIRS = 8  # findings about pairs that are shown
 def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
     """Return the table, the findings and the all-reduce sweep; figures are medians over a node's peers."""
     rows = sorted((_row(result, findings, node) for node in range(len(result.nodes))), key=lambda row: row[0])
-    lines = _aligned([_HEAD, *(row[1] for row in rows)])
+    lines = columns([_HEAD, *(row[1] for row in rows)], range(1, len(_HEAD) - 1))
     trip, rate = usual(result)
-    lines += ["", f"usual: {trip:.3g} ms a round trip, {rate:.3g} Gbit/s in one TCP stream"]
+    lines += ["", f"usual: {figure(trip)} ms a round trip, {figure(rate)} Gbit/s in one TCP stream"]
     if result.left_out:
         lines.append(f"{result.left_out} pairs were not measured: {result.why_left_out}")
     nodes = [finding for finding in findings if len(finding.nodes) < 2]
@@ -47,21 +48,8 @@ def _row(
     trip, worst = median_low(pair.latency_ms for pair in measured), max(pair.worst_ms for pair in measured)
     sends = median_high(pair.there_gbps if pair.a == node else pair.back_gbps for pair in measured)
     receives = median_high(pair.back_gbps if pair.a == node else pair.there_gbps for pair in measured)
-    row = (name, f"{trip:.3f}", f"{worst:.3f}", f"{sends:.3g}", f"{receives:.3g}", peers, mark)
+    row = (name, f"{trip:.3f}", f"{worst:.3f}", figure(sends), figure(receives), peers, mark)
     return (mark == "ok", mark == "SLOW", min(sends, receives), -trip, node), row
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows with the first and last column aligned to the left, figures to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    last = len(widths) - 1
-    return [
-        "  ".join(
-            cell.ljust(width) if number in (0, last) else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _sweep(result: NetcheckResult) -> list[str]:
@@ -70,11 +58,6 @@ def _sweep(result: NetcheckResult) -> list[str]:
     head = [f"all-reduce over {len(result.nodes)} nodes, {result.backend}, one process each"]
     rows = [
         ("size", "ms", "bus MB/s"),
-        *((size(row.size), f"{row.seconds * 1e3:.3f}", short(row.bus_gbs * 1e3)) for row in result.reduced),
+        *((size(row.size), f"{row.seconds * 1e3:.3f}", figure(row.bus_gbs * 1e3)) for row in result.reduced),
     ]
-    return [*head, *_aligned(rows), *([result.no_sweep] if result.no_sweep else [])]
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as text, such as `1 KiB` or `4 MiB`."""
-    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+    return [*head, *columns(rows, (1, 2)), *([result.no_sweep] if result.no_sweep else [])]

@@ -78,11 +78,6 @@ def read(given: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int) -
     return Faults(tuple(sorted(found, key=lambda fault: fault.at)), dns)
 
 
-def shown(seconds: float) -> str:
-    """A time as people write it: 500ms, 5s."""
-    return f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:g}s"
-
-
 def _fault(kind: str, word: str, nodes: int) -> Fault | str:
     """The fault, or what is wrong with it."""
     parsed = _FAULT.fullmatch(word)

@@ -28,7 +28,7 @@ OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.inte
 _SECRET = "ENTRYPOINT_SECRET"
 
 
-def count(spec: JobSpec, asked: int | None) -> int:
+def node_count(spec: JobSpec, asked: int | None) -> int:
     """How many nodes there are: as asked, else as many as the spec has hosts. Raises UsageError."""
     nodes = asked if asked is not None else len(spec.hosts)
     if asked is None and not nodes:

@@ -8,6 +8,7 @@ from entrypoint import __version__, interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Members, NodeReport, Topology
 from entrypoint.spec import JobSpec
+from entrypoint.text import some
 from entrypoint.values import replace
 
 _SHOWN = 4  # interfaces in one line
@@ -42,7 +43,7 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
     if spec.network.interface == interfaces.AUTO:
         return []
     each = list(dict.fromkeys(f"{it.name} {it.network}" for report in members.reports if (it := report.interface)))
-    seen = ", ".join(each[:_SHOWN]) + (f" and {len(each) - _SHOWN} more" if len(each) > _SHOWN else "")
+    seen = some(each, _SHOWN)
     if len({":" in words for words in each}) > 1:
         do = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
         return [f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]

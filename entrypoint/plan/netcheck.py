@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 from entrypoint import supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, File, Launch, LaunchEnds, LaunchStart, Members, Plan, Program, Topology
 from entrypoint.plan import NETCHECK, settle
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
+from entrypoint.text import json_document
 from entrypoint.values import replace
 
 # Files in the run directory.
@@ -58,7 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         "how": spec.command[1],
         "log_dir": topology.log_dir,
     }
-    text = json.dumps(settings, indent=2) + "\n"
+    text = json_document(settings)
     files = (
         File(SETTINGS, text, "the spec and the roll call", mode=0o600),
         File(ALL_REDUCE, render("netcheck/all_reduce.py", {}), "netcheck/all_reduce.py", mode=0o600),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
 from entrypoint import secret, values
 from entrypoint.model import EnvVar, Plan
 from entrypoint.spec import JobSpec, fields
-from entrypoint.text import escaped
+from entrypoint.text import count, escaped, json_document
 
 _MODES = {
     "exec": "this process becomes the program",
@@ -20,7 +19,7 @@ _MODES = {
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
     """The plan as JSON; secrets, and texts of secret files, are left out."""
-    return json.dumps(_values(spec, _shown(plan)), indent=2) + "\n"
+    return json_document(_values(spec, _shown(plan)))
 
 
 def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
@@ -117,16 +116,16 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     """The plan for a reader: topology, command, environment, files, settings."""
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
-    count, size = len(topology.nodes), plan.ranks
+    nodes = len(topology.nodes)
     lines = [
-        f"job {topology.job}: {count} node{'s' * (count > 1)}, {size} rank{'s' * (size > 1)}, "
+        f"job {topology.job}: {count(nodes, 'node')}, {count(plan.ranks, 'rank')}, "
         f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
         f"this node: {topology.this.label} ({topology.this.host})",
         f"mode: {plan.mode}, {_MODES[plan.mode]}",
     ]
     if plan.no_roll_call:
         lines.append(f"roll call: none, by {plan.no_roll_call}: each node ends with its own status")
-    elif count > 1:
+    elif nodes > 1:
         lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
     lines += [*plan.later, "", "nodes"]
     lines += [

@@ -10,6 +10,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Device, Facts, Node, Site, Topology, beside
 from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
+from entrypoint.text import count, some
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107 bytes (unix(7)).
@@ -97,7 +98,7 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
             _advice(hosts, bad),
         )
     names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
-    twice = sorted(name for name, count in names.items() if count > 1)
+    twice = sorted(name for name, number in names.items() if number > 1)
     if twice:
         raise ConfigError(f"EP206 a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
     return hosts
@@ -106,10 +107,10 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) 
 def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
     """The hosts of a platform. An IPv6 address is no name: hostfiles and ssh write something else after a `:`. Nor is
     the address that a worker and a parameter server share."""
-    count = Counter(hosts)
+    uses = Counter(hosts)
     return [
         HostEntry(f"node-{rank}", address=host)
-        if (":" in host or count[host] > 1) and "%" not in host and ip(host)
+        if (":" in host or uses[host] > 1) and "%" not in host and ip(host)
         else HostEntry(host)
         for rank, host in enumerate(hosts)
     ]
@@ -154,14 +155,14 @@ def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origin
         if len(found) != 1:
             raise ConfigError(
                 f"EP202 which of the {len(names)} nodes is this one? No index was given",
-                f"host name {facts.hostname!r} among {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}",
+                f"host name {facts.hostname!r} among {some(names, 4)}",
                 "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
             )
         rank, origin = found[0], Source("default", f"host name {facts.hostname}")
     if rank >= len(names):
         raise ConfigError(
             f"EP203 node_rank is beyond the last node ({origin})",
-            f"{rank}, with {len(names)} host{'s' * (len(names) > 1)} ({origins['hosts']})",
+            f"{rank}, with {count(len(names), 'host')} ({origins['hosts']})",
             "count from 0, or name all hosts",
         )
     origins["node_rank"] = origin
@@ -182,17 +183,17 @@ def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]
     return max(device.count, 1)
 
 
-def _tasks(spec: JobSpec, site: Site, count: int, origins: dict[str, Source]) -> tuple[str, ...]:
+def _tasks(spec: JobSpec, site: Site, nodes: int, origins: dict[str, Source]) -> tuple[str, ...]:
     """What each node does: workers, then parameter servers."""
     servers = spec.tensorflow.ps
-    if servers >= count > 1:
+    if servers >= nodes > 1:
         raise ConfigError(
             "EP209 no node is left to work",
-            f"tensorflow.ps is {servers}, with {count} hosts",
+            f"tensorflow.ps is {servers}, with {nodes} hosts",
             "name the workers first, then the parameter servers",
         )
     if servers or spec.hosts or not site.tasks:
-        return ("worker",) * (count - servers) + ("ps",) * servers
+        return ("worker",) * (nodes - servers) + ("ps",) * servers
     origins["tensorflow.ps"] = _from(site, "hosts")
     return site.tasks
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.platforms._listeners import Listener, listener
+from entrypoint.text import count
 from entrypoint.values import dataclass
 
 
@@ -37,10 +38,10 @@ class Cluster:
     @property
     def beyond(self) -> tuple[str, str, str]:
         """What a Site does not know where `place` is None."""
-        count, task = len(self.tasks.get(self.task, ())), self.task[:60]
+        hosts, task = count(len(self.tasks.get(self.task, ())), "host"), self.task[:60]
         return (
             f"{self.name} gives this node an index beyond the last {task}",
-            f"task.index is {self.index}, cluster.{task} names {count} host{'s' * (count != 1)}",
+            f"task.index is {self.index}, cluster.{task} names {hosts}",
             f"fix {self.name}, or set ENTRYPOINT_NODE_RANK",
         )
 

@@ -9,6 +9,7 @@ from entrypoint.model import Facts, Site
 from entrypoint.platforms._listeners import listener
 from entrypoint.platforms._names import job_name
 from entrypoint.platforms._numbers import number
+from entrypoint.text import count
 
 Unknown = dict[str, tuple[str, str, str]]  # as Site.unknown
 
@@ -24,18 +25,18 @@ def _bare(host: str) -> str:
     return inner if host == f"[{inner}]" and ip(inner) else host
 
 
-def counted(hosts: tuple[str, ...], where: str, count: int | None, counter: str, unknown: Unknown) -> tuple[str, ...]:
+def counted(hosts: tuple[str, ...], where: str, nodes: int | None, counter: str, unknown: Unknown) -> tuple[str, ...]:
     """The hosts; none where the platform counts another number of them."""
-    if count is None or len(hosts) == count or (count == 1 and not hosts):
+    if nodes is None or len(hosts) == nodes or (nodes == 1 and not hosts):
         return hosts
     if hosts:
         unknown["hosts"] = (
             "the platform names another number of hosts than it counts",
-            f"{where} has {len(hosts)}, {counter} is {count}",
+            f"{where} has {len(hosts)}, {counter} is {nodes}",
             "set ENTRYPOINT_HOSTS to the right list",
         )
     else:
-        what = f"{counter} is {count} and nothing names the hosts"
+        what = f"{counter} is {nodes} and nothing names the hosts"
         unknown["hosts"] = (what, f"{where} is unset", "set ENTRYPOINT_HOSTS")
     return ()
 
@@ -56,7 +57,7 @@ def placed(
     if hosts and index >= len(hosts):
         unknown["node_rank"] = (
             f"{name} is beyond the last host",
-            f"{name} is {index}, {where} names {len(hosts)} host{'s' * (len(hosts) > 1)}",
+            f"{name} is {index}, {where} names {count(len(hosts), 'host')}",
             f"see that {where} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
         )
         return None
@@ -67,11 +68,11 @@ def placed(
 def cards(env: Mapping[str, str], variables: tuple[str, ...], origins: dict[str, str]) -> int | None:
     """Accelerators of this node by the first variable that is set. None for 0, too: then the device is probed."""
     for name in variables:
-        count = number(env, name)
-        if count is not None:
-            if count:
+        devices = number(env, name)
+        if devices is not None:
+            if devices:
                 origins["slots"] = name
-            return count or None
+            return devices or None
     return None
 
 

@@ -29,6 +29,7 @@ from entrypoint.platforms._hosts import Unknown, counted
 from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
 from entrypoint.platforms._numbers import number
 from entrypoint.spec import JOB_NAME
+from entrypoint.text import count, some
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 _RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
@@ -110,7 +111,7 @@ def _pre_start(scripts: tuple[str, ...], origins: dict[str, str], unknown: Unkno
     if len(scripts) > 1:
         unknown["pre_start"] = (
             "several folders below MA_JOB_DIR have a script to run first",
-            ", ".join(scripts[:4]),
+            some(scripts, 4),
             "leave one, or set ENTRYPOINT_PRE_START=skip",
         )
     if len(scripts) != 1:
@@ -125,11 +126,11 @@ def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[Listener,
         if servers := _listeners(env.get(name, "")):
             origins["tensorflow.ps"] = name
             return servers
-    job, count = env.get("MA_VJ_NAME"), number(env, "VC_PS_NUM")
-    if not (job and count):
+    job, size = env.get("MA_VJ_NAME"), number(env, "VC_PS_NUM")
+    if not (job and size):
         return ()
     origins["tensorflow.ps"] = "MA_VJ_NAME"
-    return tuple((f"{job}-ps-{index}.{job}", None) for index in range(count))
+    return tuple((f"{job}-ps-{index}.{job}", None) for index in range(size))
 
 
 def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[Listener, ...]:
@@ -158,28 +159,28 @@ def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str])
 
 
 def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[str, ...]:
-    count = number(env, "MA_NUM_HOSTS")
+    nodes = number(env, "MA_NUM_HOSTS")
     # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
     listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
     if listed:
-        hosts = counted(listed, "VC_WORKER_HOSTS", count, "MA_NUM_HOSTS", unknown)
+        hosts = counted(listed, "VC_WORKER_HOSTS", nodes, "MA_NUM_HOSTS", unknown)
         if hosts:
             origins["hosts"] = "VC_WORKER_HOSTS"
         return hosts
-    if count is None or count < 2:
+    if nodes is None or nodes < 2:
         return ()
     job, task = env.get("MA_VJ_NAME"), env.get("MA_TASK_NAME") or "worker"
     if any(env.get(name) for name in _PS_MARKS):
         task = "worker"  # this one may be a server of theirs
     if not job:
         unknown["hosts"] = (
-            f"MA_NUM_HOSTS is {count} and nothing names the hosts",
+            f"MA_NUM_HOSTS is {nodes} and nothing names the hosts",
             "VC_WORKER_HOSTS and MA_VJ_NAME are unset",
             "set ENTRYPOINT_HOSTS",
         )
         return ()
     origins["hosts"] = "MA_VJ_NAME"
-    return tuple(f"{job}-{task}-{index}.{job}" for index in range(count))
+    return tuple(f"{job}-{task}-{index}.{job}" for index in range(nodes))
 
 
 def _index(env: Mapping[str, str], workers: int, servers: int, origins: dict[str, str], unknown: Unknown) -> int | None:
@@ -196,11 +197,11 @@ def _index(env: Mapping[str, str], workers: int, servers: int, origins: dict[str
         index = number(env, name)
         if index is None:
             continue
-        if servers and workers and index >= (count := servers if serves else workers):
+        if servers and workers and index >= (hosts := servers if serves else workers):
             task, field = ("parameter server", "tensorflow.ps") if serves else ("worker", "hosts")
             unknown["node_rank"] = (
                 f"{name} is beyond the last {task}",
-                f"{name} is {index}, {origins[field]} names {count} {task}{'s' * (count != 1)}",
+                f"{name} is {index}, {origins[field]} names {count(hosts, task)}",
                 f"see that {origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
             )
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, cards, job
+from entrypoint.text import some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
 _DO = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
@@ -122,4 +123,4 @@ def _of_groups(groups: Any) -> tuple[str, ...]:
 
 
 def _short(hosts: tuple[str, ...]) -> str:
-    return ", ".join(host[:60] for host in hosts[:4]) + (", ..." if len(hosts) > 4 else "")
+    return some((host[:60] for host in hosts), 4)

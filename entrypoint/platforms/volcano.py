@@ -16,6 +16,7 @@ from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, job, placed
 from entrypoint.platforms._names import label
 from entrypoint.platforms._numbers import number
+from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 _FOLDER, _END = "/etc/volcano/", ".host"
@@ -85,7 +86,7 @@ def _tasks(facts: Facts, origins: dict[str, str], unknown: Unknown) -> _Tasks:
             "add the svc plugin to the job (plugins: {svc: []}), or set ENTRYPOINT_HOSTS",
         )
     elif not unknown:
-        origins["hosts"] = ", ".join(sources[:_SHOWN]) + (", ..." if len(sources) > _SHOWN else "")
+        origins["hosts"] = some(sources, _SHOWN)
     return tasks
 
 
@@ -135,7 +136,7 @@ def _index(
     if len(own) != 1:
         unknown["node_rank"] = (
             f"{name} counts within a task, and nothing says which task this Pod is of",
-            f"host name {facts.hostname[:80]!r}, tasks {', '.join(list(tasks)[:_SHOWN])}",
+            f"host name {facts.hostname[:80]!r}, tasks {some(tasks, _SHOWN)}",
             "set ENTRYPOINT_NODE_RANK, counted over all tasks",
         )
         return None

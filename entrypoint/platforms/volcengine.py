@@ -16,6 +16,7 @@ from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, cards, counted, job, names, placed
 from entrypoint.platforms._listeners import is_port
 from entrypoint.platforms._numbers import number
+from entrypoint.text import count, some
 
 _ROLES = {"CHIEF": "worker", "WORKER": "worker", "PS": "ps"}  # in the order of node ranks -> the task of each
 _OTHERS = ("SERVER", "SCHEDULER", "EVALUATOR")
@@ -66,15 +67,15 @@ def _list(env: Mapping[str, str], role: str) -> str:
 def _hosts(env: Mapping[str, str], role: str, unknown: Unknown) -> tuple[str, ...]:
     """The nodes of a role, in the order of their indices."""
     counter, where = f"MLP_{role}_NUM", _list(env, role)
-    count = number(env, counter)
-    each = [env.get(f"MLP_{role}_{index}_HOST", "") for index in range(count or 1)]
+    nodes = number(env, counter)
+    each = [env.get(f"MLP_{role}_{index}_HOST", "") for index in range(nodes or 1)]
     listed = names(env.get(where, "")) or names(",".join(each))
     first = names(each[0])[:1]
     if first and listed[:1] != first:
         seen = f"{where} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}"
         unknown["hosts"] = (f"the platform names two first hosts of the role {role}", seen, "set ENTRYPOINT_HOSTS")
         return ()
-    return counted(listed, where, count, counter, unknown) if listed or count else ()
+    return counted(listed, where, nodes, counter, unknown) if listed or nodes else ()
 
 
 def _check_roles(env: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], unknown: Unknown) -> None:
@@ -96,7 +97,7 @@ def _ports(env: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], unknown
     wrong = [f"{name} is {port[:60]!r}" for name, port in given.items() if port and not is_port(port)]
     if wrong:
         do = "fix it, or set ENTRYPOINT_HOSTS"
-        unknown["hosts"] = ("a port is a number from 1 to 65535", ", ".join(wrong[:4]), do)
+        unknown["hosts"] = ("a port is a number from 1 to 65535", some(wrong, 4), do)
     return map(int, given.values()) if all(given.values()) and not wrong else ()
 
 
@@ -121,7 +122,7 @@ def _index(
     if hosts and index is not None and index >= len(own):
         unknown["node_rank"] = (
             f"MLP_ROLE_INDEX is beyond the last {role}",
-            f"MLP_ROLE_INDEX is {index}, {_list(env, role)} names {len(own)} host{'s' * (len(own) != 1)}",
+            f"MLP_ROLE_INDEX is {index}, {_list(env, role)} names {count(len(own), 'host')}",
             f"see that {_list(env, role)} and MLP_ROLE_INDEX are of one job, or set ENTRYPOINT_NODE_RANK",
         )
         return None

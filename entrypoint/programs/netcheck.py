@@ -25,7 +25,7 @@ from entrypoint.programs import netpair, netsweep
 from entrypoint.programs.netlink import HANDSHAKE, Deadline, PeerLink, Unauthenticated, connect
 from entrypoint.programs.netmeeting import Coordinator, log
 from entrypoint.programs.netmessages import Arrival, Leave, MeasurePair, Reduce, SweepEnd, SweepPort, Unmeasured
-from entrypoint.text import escaped_lines
+from entrypoint.text import escaped_lines, json_document
 from entrypoint.wire import Invalid
 
 _AGAIN = 0.2  # seconds between two tries to reach worker-0's program, which may not listen yet
@@ -57,7 +57,7 @@ def main(run_dir: str) -> int:
 def _tell(settings: Mapping[str, Any], result: NetcheckResult, limits: Limits, folder: Path) -> int:
     """Print and write what was seen. Returns the exit status."""
     found = findings(result, limits)
-    seen = json.dumps(as_json(result, found), indent=2) + "\n"
+    seen = json_document(as_json(result, found))
     shown = seen if settings["how"] == "json" else escaped_lines(text(result, found))
     print(shown, end="", file=sys.stderr if settings["how"] == "before" else sys.stdout, flush=True)
     log_dir = Path(settings["log_dir"])

@@ -25,7 +25,7 @@ from entrypoint.programs.netmessages import (
     SweepPort,
     Unmeasured,
 )
-from entrypoint.text import escaped, one_line
+from entrypoint.text import escaped, one_line, some
 from entrypoint.wire import Invalid
 
 _TEXT = 300  # characters of an error
@@ -134,8 +134,7 @@ class Coordinator:
             names = ", ".join(self._names[node] for node in sorted(self._gone))
             return SweepEnd("", (), f"{names} cannot take part", ())
         if without := [self._names[node] for node, hello in sorted(self._hello.items()) if not hello.torch]:
-            more = f" and {len(without) - 4} more" if len(without) > 4 else ""
-            return SweepEnd("", (), f"there is no torch on {', '.join(without[:4])}{more}", ())
+            return SweepEnd("", (), f"there is no torch on {some(without, 4)}", ())
         nodes = range(len(self._names))
         self._ask(0, Reduce(len(nodes), "localhost", 0))
         begun = self._answer(0, Deadline(netsweep.LIMIT), SweepPort)

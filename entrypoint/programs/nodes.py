@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from entrypoint.host import children, proc, process
 from entrypoint.host.signals import USERS
-from entrypoint.plan.faults import shown
 from entrypoint.programs.merge import Merge
+from entrypoint.text import count, duration
 from entrypoint.values import dataclass
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class LocalCluster:
     # -- faults
 
     def _tell(self, at: float, text: str) -> None:
-        self._log(f"{shown(at)} after the start: {text}")
+        self._log(f"{duration(at)} after the start: {text}")
 
     def _name(self) -> None:
         self._resolve()
@@ -195,13 +195,14 @@ class LocalCluster:
             proc.kill([pid], signal.SIGTERM)
             return
         tree = _stop_all(pid)  # also before a kill: then nobody sees the others die
+        to = f"{name}, {count(len(tree), 'process', 'processes')}"
         if fault.kind == "freeze":
-            until = f" until {shown(fault.ends)}" if fault.ends is not None else ""
-            self._tell(fault.at, f"SIGSTOP to {name}, {len(tree)} processes{until} ({fault.given})")
+            until = f" until {duration(fault.ends)}" if fault.ends is not None else ""
+            self._tell(fault.at, f"SIGSTOP to {to}{until} ({fault.given})")
             self._frozen[fault.node] = fault.ends
             self._look()
             return
-        self._tell(fault.at, f"SIGKILL to {name}, {len(tree)} processes ({fault.given})")
+        self._tell(fault.at, f"SIGKILL to {to} ({fault.given})")
         self._why[fault.node] = fault.given
         self._frozen.pop(fault.node, None)
         proc.kill(tree, signal.SIGKILL)

@@ -8,6 +8,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
 from entrypoint.ranktable.table import RankTable, Server
+from entrypoint.text import count, some
 
 _FOLDER = "/user/config"  # where ModelArts puts it (develop-modelarts-1416)
 _FILE = "jobstart_hccl.json"
@@ -69,10 +70,10 @@ def find(table: RankTable, called: Mapping[str, str]) -> Server:
         if found and not several:
             several = f"{label}={name} is said of {len(found)} nodes; "
     looked_for = ", ".join(f"{label}={name}" for label, name in called.items()) or "nothing"
-    listed = [" ".join((*server.pods, server.server_id)) for server in there]
+    every = [" ".join((*server.pods, server.server_id)) for server in there]
     raise ConfigError(
         f"EP702 which node of rank table {table.where} is this one?",
-        f"{several}looked for {looked_for} among {', '.join(listed[:8])}{', ...' if len(listed) > 8 else ''}",
+        f"{several}looked for {looked_for} among {some(every, 8)}",
         "name it as the table does: its pod in POD_NAME, or its server in HOST_IP",
     )
 
@@ -83,22 +84,22 @@ def logical_ids(server: Server, cards: Sequence[int]) -> tuple[tuple[int, ...], 
     `cards` are N of each /dev/davinciN. In the table's order where the two are numbered differently. And what is odd
     between the two, or "". Raises ConfigError when the table gives this node more devices than the container has.
     """
-    listed = [card.device_id for card in server.devices]
-    seen = f"the table has {_listed(listed)}, the container {_listed(cards)}"
-    if len(listed) > len(cards):
+    ids = [card.device_id for card in server.devices]
+    seen = f"the table has {_numbers(ids)}, the container {_numbers(cards)}"
+    if len(ids) > len(cards):
         raise ConfigError(
-            f"EP703 the rank table gives this node {len(listed)} devices and the container has {len(cards)}",
+            f"EP703 the rank table gives this node {count(len(ids), 'device')} and the container has {len(cards)}",
             seen,
             "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES",
         )
-    if not set(listed) <= set(cards):
+    if not set(ids) <= set(cards):
         odd = (
             f"EP703 the rank table's devices are numbered otherwise than the container's, taking them in order | {seen}"
         )
-        return tuple(range(len(listed))), odd
-    idle = len(cards) - len(listed)
+        return tuple(range(len(ids))), odd
+    idle = len(cards) - len(ids)
     odd = f"EP703 {idle} devices of this container are not in the rank table and stay idle | {seen}" if idle else ""
-    return tuple(list(cards).index(device_id) for device_id in listed), odd
+    return tuple(list(cards).index(device_id) for device_id in ids), odd
 
 
 def _known(server: Server) -> tuple[str, ...]:
@@ -114,5 +115,5 @@ def _same(one: str, other: str) -> bool:
     return one == other or one.partition(".")[0] == other or one == other.partition(".")[0]
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _numbers(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers)) or "none"

@@ -14,12 +14,11 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
+from entrypoint.text import brief, is_utf16, some
 from entrypoint.values import dataclass
 
 _FIX = "fix the table"
 _NUMBER = re.compile(r"[0-9]{1,9}")
-# Its byte order mark, which is no UTF-8; or, without one, a 0 beside the first character.
-_UTF16 = re.compile("\ufffd\ufffd|\0[^\0]|[^\0]\0")
 
 
 def parse(text: str, where: str) -> RankTable:
@@ -128,7 +127,7 @@ def _document(text: str, where: str) -> _Object:
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise NotReady(where, "it is empty")
-    if _UTF16.match(text):
+    if is_utf16(text):
         raise ConfigError(f"EP701 rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
     try:
         # Numbers stay texts: a platform may write "0" or 0, "1.0" or 1.0.
@@ -185,9 +184,7 @@ def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple
             left.remove(server_id)
             made[name] = (*made.get(name, ()), server_id)
     if left:
-        raise document.wrong(
-            "super_pod_list", "does not name every server", f"not {', '.join(left[:4])}", "add each to one"
-        )
+        raise document.wrong("super_pod_list", "does not name every server", f"not {some(left, 4)}", "add each to one")
     return made
 
 
@@ -298,7 +295,7 @@ def _servers(
     if missing := sorted(set(range(len(entries))) - set(ranks)):
         raise ConfigError(
             f"EP700 rank table {document.where}: the rank ids do not run from 0 to {len(entries) - 1}",
-            f"no {', '.join(map(str, missing[:8]))}",
+            f"no {some(map(str, missing), 8)}",
             "number the ranks without a gap",
         )
     servers: dict[str, list[CardEntry]] = {}
@@ -308,5 +305,4 @@ def _servers(
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return brief(json.dumps(value))

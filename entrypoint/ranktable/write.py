@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -11,6 +10,7 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.ranktable.node import find
 from entrypoint.ranktable.table import CardEntry, RankTable, Server, pod_number
+from entrypoint.text import columns, count, json_document
 
 
 def to_v1(table: RankTable) -> str:
@@ -26,7 +26,7 @@ def to_v1(table: RankTable) -> str:
             {"super_pod_id": name, "server_list": [{"server_id": server_id} for server_id in server_ids]}
             for name, server_ids in table.super_pods.items()
         ]
-    return _json(document)
+    return json_document(document)
 
 
 def to_v0(table: RankTable) -> str:
@@ -50,7 +50,7 @@ def to_v0(table: RankTable) -> str:
         highest = math.inf if number is None else number
         devices = [_present({"device_id": str(card.device_id), "device_ip": card.device_ip}) for _, card in run]
         groups[-1].append({"pod_name": pod or str(index), "server_id": server_id, "devices": devices})
-    return _json(
+    return json_document(
         {
             "status": "completed",
             "group_count": str(len(groups)),
@@ -91,12 +91,9 @@ def describe(table: RankTable, me: str | None = None) -> str:
         )
         for server, card in table.cards
     ]
-    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    widths = [max(map(len, column)) for column in columns]
-    lines = [f"{table.form}: {_many(len(table.servers), 'server')}, {_many(table.rank_size, 'device')}"]
-    for row in zip(*columns, strict=True):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return "\n".join([*lines, ""])
+    used = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    lines = [f"{table.form}: {count(len(table.servers), 'server')}, {count(table.rank_size, 'device')}"]
+    return "\n".join([*lines, *columns(list(zip(*used, strict=True))), ""])
 
 
 def _server(server: Server) -> dict[str, Any]:
@@ -110,11 +107,3 @@ def _card(card: CardEntry) -> dict[str, str]:
 
 def _present(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2) + "\n"

@@ -7,7 +7,8 @@ from typing import Any
 from entrypoint.phases import DNS, MEANING, Phase, Span
 from entrypoint.render import render
 from entrypoint.report.merge import Bar, Timeline
-from entrypoint.report.words import longest, notes, span, totals, who_was_last
+from entrypoint.report.words import longest, notes, totals, who_was_last
+from entrypoint.text import duration
 from entrypoint.values import dataclass
 
 _CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would hide the boot
@@ -56,17 +57,17 @@ class Axis:
 
 def _tick(seconds: float, axis: Axis) -> str:
     after = axis.on and seconds > axis.on
-    return f"+{seconds - axis.on:g} s" if after else f"{seconds:g} s"
+    return f"+{seconds - axis.on:g}s" if after else f"{seconds:g}s"
 
 
 def page(timeline: Timeline, outcome: str) -> str:
     """Return the page's text. `outcome`: how the job ended, as text; "" if that is not known."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
-    cut = f"The {span(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the dashed lines."
+    cut = f"The {duration(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the dashed lines."
     context = {
         "job": timeline.job,
-        "seconds": span(timeline.seconds),
+        "seconds": duration(timeline.seconds),
         "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
         "legend": [
             {"name": name, "kind": _kind(name), "text": meaning} for name, meaning in _MEANING.items() if name in used
@@ -102,11 +103,11 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
         "host": bar.host,
         "last": timeline.last is not None and timeline.last.rank == bar.rank,
         "note": bar.note,
-        "seconds": span(bar.seconds) if bar.phases else "no part",
+        "seconds": duration(bar.seconds) if bar.phases else "no part",
         "parts": _parts(bar.phases, axis),
-        "table": [{"name": name, "kind": _kind(name), "seconds": span(seconds)} for name, seconds in took.items()],
+        "table": [{"name": name, "kind": _kind(name), "seconds": duration(seconds)} for name, seconds in took.items()],
         "rows": [
-            {"about": about, "parts": _parts(rows[about], axis), "seconds": span(waits[about])} for about in slowest
+            {"about": about, "parts": _parts(rows[about], axis), "seconds": duration(waits[about])} for about in slowest
         ],
         "more": len(rows) - len(slowest),
     }
@@ -118,7 +119,7 @@ def _parts(phases: tuple[Span, ...] | list[Span], axis: Axis) -> list[dict[str, 
             "kind": _kind(phase.name),
             "left": f"{axis(phase.start):.3f}",
             "width": f"{axis(phase.end) - axis(phase.start):.3f}",
-            "title": f"{phase.name}: {span(phase.seconds)}, from {span(phase.start)}",
+            "title": f"{phase.name}: {duration(phase.seconds)}, from {duration(phase.start)}",
         }
         for phase in phases
         if phase.seconds >= 0.0005

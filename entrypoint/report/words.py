@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from entrypoint.phases import DNS, MEANING, Phase
 from entrypoint.report.merge import LOGIN, Bar, Timeline
+from entrypoint.text import columns, duration
 
 _BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
-
-
-def span(seconds: float) -> str:
-    """Return a time for people, such as 12 ms, 3.45 s, 1 min 05 s or 17 h 02 min."""
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.995:
-        return f"{seconds:.2f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 def totals(bar: Bar) -> dict[str, float]:
@@ -35,9 +23,8 @@ def who_was_last(timeline: Timeline) -> str:
     if last is None or last.came is None:
         return ""
     others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
-    sentence = (
-        f"{last.host} was last: it was there at {span(last.came)}, {span(last.came - max(others))} after the others"
-    )
+    behind = duration(last.came - max(others))
+    sentence = f"{last.host} was last: it was there at {duration(last.came)}, {behind} after the others"
     others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
     if not last.phases or not others_took:
         return f"{sentence}."
@@ -47,15 +34,15 @@ def who_was_last(timeline: Timeline) -> str:
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
-        of_it = f", {span(dns)} of that for DNS" if dns >= 0.0005 else ""
-        return f"{sentence}; worker-0 reached it {span(last.came - max(listened))} after its sshd listened{of_it}."
+        of_it = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
+        return f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd listened{of_it}."
     begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
     late, took = last.phases[0].start - begun, totals(last)
     more = {name: took[name] - min(other.get(name, 0.0) for other in others_took) for name in _BEFORE if name in took}
     name = max(more, key=lambda name: more[name], default="")
     if name and more[name] > late:
-        return f"{sentence}; {name} took {span(took[name])} there, {span(more[name])} more than on the fastest."
-    return f"{sentence}; its container or entrypoint started {span(late)} after the first."
+        return f"{sentence}; {name} took {duration(took[name])} there, {duration(more[name])} more than on the fastest."
+    return f"{sentence}; its container or entrypoint started {duration(late)} after the first."
 
 
 def longest(timeline: Timeline) -> str:
@@ -69,7 +56,7 @@ def longest(timeline: Timeline) -> str:
     if not rows:
         return ""
     seconds, name, host = max(rows)
-    return f"The longest phase apart from the run: {name} on {host}, {span(seconds)} ({MEANING[name]})."
+    return f"The longest phase apart from the run: {name} on {host}, {duration(seconds)} ({MEANING[name]})."
 
 
 def table(timeline: Timeline, outcome: str) -> str:
@@ -82,11 +69,8 @@ def table(timeline: Timeline, outcome: str) -> str:
         seconds = [f"{took[name]:.3f}" if name in took else "-" for name in names]
         begun, whole = (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
         rows.append([bar.host, begun, *seconds, whole])
-    lines = [
-        f"job {timeline.job}, {span(timeline.seconds)}{f', {outcome}' if outcome else ''}",
-        "",
-    ]
-    lines += _columns(rows)
+    lines = [f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}", ""]
+    lines += columns(rows, range(1, len(heads)))
     lines += ["", *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line)]
     return "\n".join(lines) + "\n"
 
@@ -96,15 +80,5 @@ def notes(timeline: Timeline) -> list[str]:
     missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
     vague = max(timeline.bars, key=lambda bar: bar.error)
     if vague.error >= 0.0005:
-        missing.append(f"Each node's place is exact to {span(vague.error)} ({vague.host}) or better.")
+        missing.append(f"Each node's place is exact to {duration(vague.error)} ({vague.host}) or better.")
     return missing
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) if number == 0 else cell.rjust(width) for number, (cell, width) in enumerate(
-            zip(row, widths, strict=True)
-        )).rstrip()
-        for row in rows
-    ]  # fmt: skip

@@ -47,10 +47,10 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict) or "kind" not in given:
-        raise _Words(f"no message{_quoted(line, secret)}")
+        raise _Words(f"no message{_excerpt(line, secret)}")
     kind = given["kind"]
     if not isinstance(kind, str) or kind not in kinds:
-        raise Invalid(f"no kind of message{_quoted(line, secret)}")
+        raise Invalid(f"no kind of message{_excerpt(line, secret)}")
     if kind == "hello" and toolkit and given.get("toolkit") != toolkit:
         given = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "heartbeat": 1, "leader": "", "address": ""} | {
             "toolkit": given.get("toolkit")
@@ -58,7 +58,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
     try:
         return read(kinds[kind], given, kind)
     except Invalid as error:
-        raise Invalid(f"{error}{_quoted(json.dumps(error.value).encode(), secret)}") from None
+        raise Invalid(f"{error}{_excerpt(json.dumps(error.value).encode(), secret)}") from None
 
 
 class Intake:
@@ -107,11 +107,11 @@ class Intake:
                 raise
             self._words -= len(line) + 1
             if self._words < 0:
-                raise Invalid(f"words without end, and no message{_quoted(line)}") from None
+                raise Invalid(f"words without end, and no message{_excerpt(line)}") from None
             return None
         self._words = None
         return message
 
 
-def _quoted(line: bytes, secret: bool = False) -> str:
+def _excerpt(line: bytes, secret: bool = False) -> str:
     return "" if secret else f": {one_line(line[:400].decode(errors='replace').strip(), 80)}"

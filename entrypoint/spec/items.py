@@ -8,7 +8,7 @@ from typing import Any
 from entrypoint.errors import Problem, SpecError
 from entrypoint.model import Origin, Source
 from entrypoint.secret import HIDDEN, hides
-from entrypoint.text import escaped
+from entrypoint.text import escaped, quoted
 from entrypoint.values import dataclass
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
@@ -57,8 +57,8 @@ class ProblemList:
         """Note one problem, with its message id; what was seen at a path that names a secret is left out."""
         if hides(path, seen):
             seen = HIDDEN if seen else ""
-        where, what = one_line(place.where, 200), f"{id} {what}"
-        problem = Problem(where, one_line(path, 120), what, one_line(seen, 200), one_line(do, 600))
+        where, what = escaped(place.where, 200), f"{id} {what}"
+        problem = Problem(where, escaped(path, 120), what, escaped(seen, 200), escaped(do, 600))
         # A mistake under an anchor is met again at every alias, each time at the same place in the file.
         mistake = (place, what) if place.group == 0 else (place, path, what, seen)
         self._found.setdefault(mistake, (place, problem))
@@ -68,13 +68,3 @@ class ProblemList:
         return SpecError(
             [problem for _, problem in sorted(self._found.values(), key=lambda it: list(vars(it[0]).values()))]
         )
-
-
-def one_line(text: str, limit: int = 60) -> str:
-    """The text as a message shows a value."""
-    return escaped(text, limit)
-
-
-def quoted(text: str) -> str:
-    """Text as a message shows it."""
-    return f'"{one_line(text)}"'

@@ -18,10 +18,11 @@ from typing import Any
 
 from entrypoint import values
 from entrypoint.secret import Secret, is_secret, weakness
-from entrypoint.spec.items import Item, Place, ProblemList, one_line, quoted
+from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
+from entrypoint.text import brief, count, quoted
 from entrypoint.values import dataclass
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
@@ -119,7 +120,7 @@ def _unknown_key(key: str, path: str, place: Place, known: list[str], report: Pr
         report.add(place, path, "a secret does not belong in a file that is shared", "", do, "EP105")
         return
     do = _REMOVED.get(path) or suggestion(key, homes, known)
-    report.add(place, path, "unknown key", f"`{one_line(key)}`", do, "EP102")
+    report.add(place, path, "unknown key", f"`{brief(key)}`", do, "EP102")
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
@@ -152,7 +153,7 @@ def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: P
     except ValueError as error:
         # Only shell words may be shown: a command's, unless it seems to hold a password.
         shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
-        report.add(place, field.path, f"{field.needs}: {one_line(str(error))}", shown, HOW[field.kind])
+        report.add(place, field.path, f"{field.needs}: {brief(str(error))}", shown, HOW[field.kind])
         return None
 
 
@@ -213,7 +214,7 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
     """Values that are fine alone and wrong together: the field, what is wrong, what was seen, what to do."""
     rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
-        what = f"the last of {len(hosts)} hosts is number {len(hosts) - 1}"
+        what = f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}"
         yield "node_rank", what, str(rank), "count from 0, or add hosts"
     one, other = chosen.get("network.interface"), chosen.get("mpi.interface")
     if one not in (None, "auto") and other not in (None, one):

@@ -9,6 +9,7 @@ from entrypoint import values
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import VARIABLE, FieldInfo
 from entrypoint.spec.table import RESERVED, about, entries, fields
+from entrypoint.text import markdown_table
 
 _INTRODUCTION = """\
 <!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
@@ -92,19 +93,19 @@ def markdown() -> str:
     for section, members in groups.items():
         words, _ = about(getattr(whole, section) if section else whole)
         out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{words}\n"]
-        out += ["| field | takes | default | variables | flag | meaning |", "|---|---|---|---|---|---|"]
-        out += [_row(field) for field in members] + [""]
-    out += ["## Variables that are no field\n", "| variable | meaning |", "|---|---|"]
-    return "\n".join([*out, *(f"| `{name}` | {meaning} |" for name, meaning in RESERVED.items()), ""])
+        head = ("field", "takes", "default", "variables", "flag", "meaning")
+        out += [*markdown_table([head, *map(_row, members)]), ""]
+    out.append("## Variables that are no field\n")
+    reserved = [(f"`{name}`", meaning) for name, meaning in RESERVED.items()]
+    return "\n".join([*out, *markdown_table([("variable", "meaning"), *reserved]), ""])
 
 
-def _row(field: FieldInfo) -> str:
+def _row(field: FieldInfo) -> tuple[str, ...]:
     default = "" if field.default in (None, (), {}) else f"`{field.default}`"
     variables, flags = (" ".join(f"`{name}`" for name in names) for names in ((field.env, *field.aliases), field.flags))
     names = ", ".join(f"`{name}`" for name in field.adapters)
     takes = f"one of {names}" if names else field.type
-    cells = (f"`{field.path}`", takes, default, variables, flags, field.description.replace("|", "\\|"))
-    return f"| {' | '.join(cells)} |"
+    return f"`{field.path}`", takes, default, variables, flags, field.description
 
 
 if __name__ == "__main__":

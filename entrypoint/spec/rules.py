@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from entrypoint import registry
 from entrypoint.interfaces import ip
-from entrypoint.spec.items import Item, ProblemList, one_line, quoted
+from entrypoint.spec.items import Item, ProblemList
+from entrypoint.text import brief, quoted
 from entrypoint.values import dataclass
 
 Wrong = tuple[str, str]  # what is wrong with a value, and what to do about it
@@ -91,7 +92,7 @@ def checked(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     elif isinstance(value, (int, float)):
         fits = rule.ge <= value <= rule.le and value > rule.gt
     if not fits:
-        report.add(item.place, field.path, what, quoted(value) if isinstance(value, str) else one_line(str(value)), do)
+        report.add(item.place, field.path, what, quoted(value) if isinstance(value, str) else brief(str(value)), do)
         return None
     return plain_path(value) if rule.is_path else value
 

@@ -15,15 +15,14 @@ from typing import Any
 import yaml
 
 from entrypoint.secret import is_secret
-from entrypoint.spec.items import Item, Place, ProblemList, one_line
+from entrypoint.spec.items import Item, Place, ProblemList
+from entrypoint.text import brief, is_utf16
 from entrypoint.values import replace
 
 MAX_CHARACTERS = 1 << 20
 MAX_VALUES = 10_000  # after anchors are expanded
 MAX_DEPTH = 32
 
-# Its byte order mark, as bytes that are no UTF-8 are kept; or, without one, every other byte of the first two is 0.
-_UTF16 = re.compile("\udcff\udcfe|\udcfe\udcff|\0[^\0]|[^\0]\0")
 _TAG = "tag:yaml.org,2002:"
 # Tags that a value may have. Those of numbers and booleans change nothing.
 _TAGS: dict[Any, tuple[str, ...]] = {
@@ -75,7 +74,7 @@ class _Composer(yaml.BaseLoader):
         if isinstance(event, yaml.AliasEvent):
             if node.end_mark is None:  # it has not been read to its end
                 raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
-            values, depth = _size(node)
+            values, depth = _extent(node)
         self._values += values
         self._bound(self._depth + depth, event)
         return node
@@ -88,10 +87,10 @@ class _Composer(yaml.BaseLoader):
             raise _Refused(what, "use fewer aliases", event.start_mark)
 
 
-def _size(node: Any) -> tuple[int, int]:
+def _extent(node: Any) -> tuple[int, int]:
     """How many values a node is, aliases expanded, and how deep they go."""
     entries = [] if isinstance(node, yaml.ScalarNode) else node.value
-    sizes = [_size(child) for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
+    sizes = [_extent(child) for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
     return 1 + sum(values for values, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
@@ -103,7 +102,7 @@ class _Reader:
         if len(self.text) > MAX_CHARACTERS:
             self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
             return None
-        if _UTF16.match(self.text):
+        if is_utf16(self.text):
             self.fail(self.at(1, 1), "this text is UTF-16", "", "save it as UTF-8")
             return None
         try:
@@ -163,7 +162,7 @@ class _Reader:
         place = self.place(node.start_mark)
         tag = node.tag.removeprefix(_TAG)
         if tag not in _TAGS[type(node)]:
-            seen = f"`{one_line(re.sub(f'^{_TAG}', '!!', node.tag))}`"
+            seen = f"`{brief(re.sub(f'^{_TAG}', '!!', node.tag))}`"
             self.report.add(place, path, "this tag is not allowed here", seen, "remove the tag", "EP101")
         if isinstance(node, yaml.ScalarNode):
             return Item(None if tag == "null" else node.value, place)

@@ -426,11 +426,11 @@ def test_of_many_lines_on_one_matter_the_first_are_shown() -> None:
 TABLE = """\
 job: 2 nodes
 
-       node      what              seen    needed  fix
-error  worker-1  the driver        535.54  550.54  install one
-                 differs                           driver on all
-                                                   machines
-ok     all       CPUs              8
+       node      what        seen    needed  fix
+error  worker-1  the driver  535.54  550.54  install one
+                 differs                     driver on all
+                                             machines
+ok     all       CPUs        8
 
 1 error
 """

@@ -135,4 +135,4 @@ def test_flags_are_passed_on() -> None:
 
 @pytest.mark.parametrize(("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)])
 def test_how_many_nodes_there_are(hosts: str, asked: int | None, count: int) -> None:
-    assert local.count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count
+    assert local.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count

@@ -114,7 +114,7 @@ def test_locked_memory_matters_where_there_is_rdma(tmp_path: Path, monkeypatch: 
     (tmp_path / "dev/infiniband/uverbs0").touch()
     (words,) = preflight.check(plan, tmp_path)
     assert words == (
-        "EP423 little memory can be locked | 8192 KiB, with RDMA devices in /dev/infiniband"
+        "EP423 little memory can be locked | 8 MiB, with RDMA devices in /dev/infiniband"
         " | start the container with --ulimit memlock=-1"
     )
     (tmp_path / "proc/self").mkdir(parents=True)

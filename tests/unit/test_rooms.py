@@ -35,6 +35,8 @@ OUTSIDE = {"host", "programs", "session", "run.py", "cli"}  # who may have effec
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
 OUTSIDE |= {"registry.py", "render.py", "supervised.py"}
 MOST_LINES = 600
+# The homes of helpers that every package may use: no other function of the package has such a name.
+HELPERS = ("text.py", "host/descriptors.py")
 
 Sources = Mapping[str, str]  # path in the package, such as host/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -157,12 +159,40 @@ def lengths(sources: Sources) -> list[str]:
     ]
 
 
+def one_definition(sources: Sources) -> list[str]:
+    """A function with a helper's name, also a private one, is a second definition of it; a method has its class."""
+    homes = {node.name: path for path in HELPERS if path in sources for node in functions(ast.parse(sources[path]))}
+    wrong = []
+    for path, text in sources.items():
+        tree = ast.parse(text)
+        methods = {id(node) for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef) for node in owner.body}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(node) not in methods:
+                home = homes.get(node.name.lstrip("_"), path)
+                if home != path:
+                    wrong.append(f"{path}:{node.lineno}: {node.name} is in {home}")
+    return wrong
+
+
+def class_names(sources: Sources) -> list[str]:
+    """A class has a name of its own in the whole package."""
+    first: dict[str, str] = {}
+    wrong = []
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef) and node.name in first:
+                wrong.append(f"{path}:{node.lineno}: {node.name} is in {first[node.name]}")
+            elif isinstance(node, ast.ClassDef):
+                first[node.name] = path
+    return wrong
+
+
 # ---------------------------------------------------------------------------------------------------------------
 # The house, and the controls
 
 
 @pytest.mark.promise("import rules, effects, docstrings and lengths hold")
-@pytest.mark.parametrize("rule", [import_order, effects, sleeps, docstrings, lengths])
+@pytest.mark.parametrize("rule", [import_order, effects, sleeps, docstrings, lengths, one_definition, class_names])
 def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
     assert len(sources) > 20
     assert rule(sources) == []
@@ -224,6 +254,25 @@ BREACHES = [
 @pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
 def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
     assert rule({path: text}) == [breach]
+
+
+TEXT = "def size(number): ...\ndef count(number): ..."
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "breach"),
+    [
+        (one_definition, "def count(): ...", "a.py:1: count is in text.py"),
+        (one_definition, "def outer():\n    def _size(): ...", "a.py:2: _size is in text.py"),
+        (one_definition, "class Reports:\n    def count(self): ...", None),
+        (one_definition, "def counted(): ...", None),
+        (class_names, "class Reports: ...", "b.py:1: Reports is in a.py"),
+        (class_names, "class Report: ...", None),
+    ],
+)
+def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None) -> None:
+    made = {"text.py": TEXT, "a.py": text} if rule is one_definition else {"a.py": "class Reports: ...", "b.py": text}
+    assert rule(made) == ([breach] if breach else [])
 
 
 @pytest.mark.parametrize(

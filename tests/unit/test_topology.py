@@ -152,7 +152,7 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
 @pytest.mark.parametrize(
     ("names", "hostname", "seen"),
     [
-        (WORKERS, "worker-12", "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3, ..."),
+        (WORKERS, "worker-12", "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3 and 8 more"),
         (["worker-10", "worker-11"], "worker-1", "host name 'worker-1' among worker-10, worker-11"),
         (["aworker-1", "b"], "worker-1", "host name 'worker-1' among aworker-1, b"),
         (["node.rack1", "node.rack2"], "node", "host name 'node' among node.rack1, node.rack2"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from entrypoint.secret import is_secret
 from entrypoint.spec import yamlfile
-from entrypoint.spec.items import Item, ProblemList, one_line
+from entrypoint.spec.items import Item, ProblemList
 from entrypoint.spec.yamlfile import read
 
 
@@ -176,11 +176,6 @@ def test_one_mistake_under_an_anchor_is_one_line() -> None:
 def test_names_of_secrets() -> None:
     assert all(map(is_secret, ("MY_SECRET", "db_password", "WANDB_API_KEY", "HF_TOKEN", "env.AWS_ACCESS_KEY_ID")))
     assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD")))
-
-
-def test_a_message_stays_on_its_line() -> None:
-    assert one_line("a\nb\x1b[31m\u2028é") == r"a\nb\x1b[31m\u2028é"
-    assert one_line("x" * 100) == "x" * 59 + "…"
 
 
 WORDS = ["0b_", "0x", "1:1", "&a", "*a", "<<:", "!!int", "!!", "!<", ">\n", "%YAML", "1.1", "\\x", '"\\U', ".inf"]
