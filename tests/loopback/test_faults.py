@@ -87,17 +87,6 @@ def test_a_loss_is_told_at_once_and_when_all_are_stopped_already(cluster: Make) 
     assert lines[-1].endswith("; exit 143")
 
 
-def test_workers_leave_with_75_when_the_leader_is_killed(cluster: Make) -> None:
-    job = cluster(3)
-    job.start_all("sh", "-c", SAVES)
-    all_up(job)
-    job.signal(0, signal.SIGKILL)
-    killed = time.monotonic()
-    assert job.ends() == {0: -9, 1: 75, 2: 75}, job.both()
-    assert "node-0 is lost" in job.err(1)
-    assert max(job.ended_at.values()) - killed < 5
-
-
 @pytest.mark.parametrize(("launcher", "stopping"), [("mpirun", False), ("plain", True)])
 def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make, launcher: str, stopping: bool) -> None:
     """Whoever prints may be gone, so each notes it in a file. The leader dies at once, or while all are stopping."""
@@ -406,19 +395,6 @@ def test_a_program_that_is_not_there(cluster: Make) -> None:
     job = cluster(2)
     job.start_all("no-such-program")
     assert job.ends(20) == {0: 127, 1: 127}, job.both()
-
-
-def test_a_worker_that_comes_again_before_the_roll_call_is_complete_is_taken(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    job.start(0, "sh", "-c", "echo node $NODE")
-    job.start(1, "sh", "-c", "echo node $NODE")
-    until(lambda: "waiting for 1 of 2 peers: node-2" in job.err(0), 15, "node-1 answered")
-    job.signal(1, signal.SIGKILL)
-    job.processes.pop(1).wait()
-    job.start(1, "sh", "-c", "echo node $NODE", env={"ENTRYPOINT_RUN_DIR": str(job.folder / "again")})
-    job.start(2, "sh", "-c", "echo node $NODE")
-    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-    assert sorted(job.out(0).split("\n"))[1:] == ["node 0", "node 1", "node 2"]
 
 
 def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
