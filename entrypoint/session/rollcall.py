@@ -33,12 +33,7 @@ from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid
 
-_TRY = 5.0  # seconds of silence in one step of one attempt
-_ATTEMPT = 15.0  # seconds for all steps of one attempt: a peer that freezes may come back elsewhere
-_PATIENCE = 8  # times these limits at most: they double with each attempt that was too slow
-_LOGINS = 64  # begun at one time, so that the peers' answers do not wait for a thousand other key exchanges
 _MIN_RTT = 148  # bytes before tcpi_min_rtt
-_TURN = 1.0  # seconds until a login that has not ended lets the next one begin: a frozen peer holds up nobody
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
@@ -51,6 +46,17 @@ class AttemptFailed(Exception):
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
         self.late = late  # the peer, or its machine, may only be slow
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """Limits of the calls to peers."""
+
+    step: float = 5.0  # seconds of silence in one step of one attempt
+    attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
+    growth: int = 8  # times these limits at most: they double with each attempt that was too slow
+    logins: int = 64  # begun at one time: answers do not wait for a thousand other key exchanges
+    turn: float = 1.0  # seconds until a login lets the next one begin: a frozen peer delays no other
 
 
 @dataclass
@@ -74,13 +80,15 @@ class Caller:
         tell: Callable[[Any], None],
         log: Log,
         background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        limits: CallLimits = CallLimits(),  # noqa: B008
     ) -> None:
+        self._limits = limits
         self._nodes, self._user = nodes, user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
         self._question = question  # but for the node and its address
         self._tell, self._log, self._background = tell, log, background
-        self._logins = asyncio.Semaphore(_LOGINS)
+        self._logins = asyncio.Semaphore(limits.logins)
         self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
@@ -153,10 +161,10 @@ class Caller:
         """One attempt, within its deadline. Raises Unready or ConfigError that says what failed."""
         attempt = _Attempt(self._patience.get(node.rank, 1))
         await self._logins.acquire()
-        turn = asyncio.get_running_loop().call_later(_TURN, self._logins.release)
+        turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
         work = asyncio.create_task(self._attempt(attempt, node, found))
         work.add_done_callback(lambda _: self._end_turn(turn))
-        limit = _ATTEMPT * attempt.patience
+        limit = self._limits.attempt * attempt.patience
         try:
             await asyncio.wait({work}, timeout=limit)
             if not work.done():
@@ -164,7 +172,7 @@ class Caller:
             session = work.result()
         except BaseException as error:
             if isinstance(error, AttemptFailed) and error.late:
-                self._patience[node.rank] = min(2 * attempt.patience, _PATIENCE)
+                self._patience[node.rank] = min(2 * attempt.patience, self._limits.growth)
             if not work.cancel() and not work.cancelled() and not work.exception():
                 work.result().close()  # nobody wants it any more
             raise
@@ -180,7 +188,7 @@ class Caller:
         """One login: connect, prove both keys, start the endpoint, ask."""
         connection = client = None
         try:
-            connection = await _connect(found, _TRY * attempt.patience)
+            connection = await _connect(found, self._limits.step * attempt.patience)
             client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
@@ -195,7 +203,7 @@ class Caller:
 
     async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
         """The channel of the worker's control endpoint, once both sides have proven their keys."""
-        address, limit = attempt.address, _TRY * attempt.patience
+        address, limit = attempt.address, self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
         if not self._hosts.check(node.host, await client.exchange_keys(limit)):
@@ -214,7 +222,7 @@ class Caller:
         self, attempt: _Attempt, node: Node, connection: socket.socket, client: Transport, channel: paramiko.Channel
     ) -> Session:
         """The session of a worker that has answered our question."""
-        address, local, limit = attempt.address, connection.getsockname()[0], _TRY * attempt.patience
+        address, local, limit = attempt.address, connection.getsockname()[0], self._limits.step * attempt.patience
         sent = time.time()
         question = codec.pack(replace(self._question, rank=node.rank, address=address))
         while question:

@@ -25,6 +25,9 @@ from entrypoint.host.keys import Keys
 from entrypoint.job import events, messages
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import resolve, rollcall
+from entrypoint.session.rollcall import CallLimits
+
+BRIEF = CallLimits(attempt=0.6)
 
 
 def new_key() -> str:
@@ -117,6 +120,7 @@ def call(
     known: str = "",
     address: str = "127.0.0.1",
     before: Sequence[Peer] = (),
+    limits: CallLimits = CallLimits(),  # noqa: B008
 ) -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
     keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n", "")
@@ -133,7 +137,9 @@ def call(
                 answer.set_result(event.report)
 
         others = [Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port) for rank, other in enumerate(before, start=2)]
-        calls = rollcall.Caller((node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task)
+        calls = rollcall.Caller(
+            (node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task, limits
+        )
         for each in (*others, node):
             calls.call(each)
         try:
@@ -145,12 +151,6 @@ def call(
     return asyncio.run(run())
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt has a part of a second."""
-    monkeypatch.setattr(rollcall, "_ATTEMPT", 0.6)
-
-
 @pytest.mark.parametrize(
     ("step", "named"),
     [
@@ -160,41 +160,34 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
         ("answer", "the answer of 127.0.0.1 took longer than"),
     ],
 )
-def test_a_peer_that_freezes_and_is_replaced_is_called_again(
-    step: str, named: str, states: list[str], brief: None
-) -> None:
+def test_a_peer_that_freezes_and_is_replaced_is_called_again(step: str, named: str, states: list[str]) -> None:
     with contextlib.closing(Peer(step)) as peer:
-        assert call(peer, states).rank == 1
+        assert call(peer, states, limits=BRIEF).rank == 1
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
 
 
-def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall, "_ATTEMPT", 1.0)
-    monkeypatch.setattr(rollcall, "_PATIENCE", 2)
+def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None:
     with contextlib.closing(Peer("answer", freezes=3)) as peer:
-        assert call(peer, states).rank == 1
+        assert call(peer, states, limits=CallLimits(attempt=1.0, growth=2)).rank == 1
     assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
 
 
-def test_silence_in_one_step_ends_an_attempt(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall, "_TRY", 0.3)
+def test_silence_in_one_step_ends_an_attempt(states: list[str]) -> None:
     with contextlib.closing(Peer("banner")) as peer:
-        assert call(peer, states).rank == 1
+        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
     assert states == ["sshd at 127.0.0.1 is slow to answer"]
 
 
 @pytest.mark.promise("a session takes no thread, and a frozen or flooding peer delays no other")
 @pytest.mark.parametrize("others", [0, 2], ids=["nobody else", "two that are frozen"])
-def test_frozen_peers_hold_up_nobody(others: int, states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_peers_hold_up_nobody(others: int, states: list[str]) -> None:
     """Two logins may begin at one time, and two peers accept a connection and say nothing."""
-    monkeypatch.setattr(rollcall, "_LOGINS", 2)
-    monkeypatch.setattr(rollcall, "_TURN", 0.2)
     frozen = [Peer("banner", freezes=9) for _ in range(others)]
     peer = Peer("")
     begun = time.monotonic()
     try:
-        assert call(peer, states, before=frozen).rank == 1
+        assert call(peer, states, before=frozen, limits=CallLimits(logins=2, turn=0.2)).rank == 1
     finally:
         for each in (peer, *frozen):
             each.close()
@@ -203,10 +196,9 @@ def test_frozen_peers_hold_up_nobody(others: int, states: list[str], monkeypatch
     assert states == []
 
 
-def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall, "_TRY", 0.3)
+def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str]) -> None:
     with contextlib.closing(Peer("login", freezes=3)) as peer:
-        assert call(peer, states).rank == 1
+        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
     assert any("Authentication timeout" in state for state in states), states
     assert not any(state.startswith("refused") for state in states), states
 
@@ -264,7 +256,7 @@ def test_a_connection_whose_packets_nobody_times() -> None:
 
 
 @pytest.mark.parametrize("name", ["b", "a,b", "hash"])
-def test_a_host_key_is_known_by_its_name(name: str, states: list[str], brief: None) -> None:
+def test_a_host_key_is_known_by_its_name(name: str, states: list[str]) -> None:
     other = new_key()
     key = paramiko.Ed25519Key(file_obj=io.StringIO(other)).get_base64()
     name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
