@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
-    "nodes": ("N", "number of nodes, where the spec names no hosts"),
+    "nodes": ("N", "number of nodes, if the spec names no hosts"),
     "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
-    "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job where not given (kubernetes)"),
+    "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job if not given (kubernetes)"),
     "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
     "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
     "flavor": ("ID", "kind of the instances (modelarts)"),
@@ -39,10 +39,10 @@ def arguments(commands: Commands, spec: str | None) -> None:
     deploy = command(commands, "deploy", f"TARGET --image IMAGE {PROGRAM}", text)
     job_arguments(deploy, spec)
     deploy.add_argument("target", choices=registry.names("deploy"))
-    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
-    for name, (metavar, words) in OPTIONS.items():
+    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout if not given")
+    for name, (metavar, text) in OPTIONS.items():
         more: dict[str, Any] = {"action": "append"} if name == "resource" else {}
-        deploy.add_argument(f"--{name}", metavar=metavar, help=words, **more)
+        deploy.add_argument(f"--{name}", metavar=metavar, help=text, **more)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -58,8 +58,9 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
         detail = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
         raise UsageError("EP800 --nodes is not a number of nodes", detail, "leave it out if the spec has hosts")
-    own: dict[str, Any] = _options(args, module)
-    options = module.Options(own.pop("image", ""), folder, name, text, nodes, tuple(args.resource or ()), **own)
+    extra: dict[str, Any] = _options(args, module)
+    image, resources = extra.pop("image", ""), tuple(args.resource or ())
+    options = module.Options(image, folder, name, text, nodes, resources, **extra)
     rendered: str = module.render(spec, options)
     if names := spec.written_secrets():
         log(f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them to the containers")

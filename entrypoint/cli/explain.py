@@ -37,7 +37,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
 
 def text(question: str, columns: int) -> str:
-    """Return what is known of it, for a terminal of so many columns. Raises UsageError if nothing is."""
+    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is none."""
     from entrypoint import explain
 
     if not question:

@@ -22,12 +22,12 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print what was recognised. Returns the status that `run` would refuse it with, else 0."""
+    """Print the platform. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.host.facts import read
     from entrypoint.plan import seen
 
-    found = seen.seen(read(), inputs.spec(args)[0].platform)  # no platform asks for the network or mpirun
-    show(seen.text(found))
-    if "error" in found:
-        log(f"run would end: {found['error']}; exit {found['status']}")
-    return int(found.get("status", 0))
+    answer = seen.seen(read(), inputs.spec(args)[0].platform)  # no platform reads the network or runs mpirun
+    show(seen.text(answer))
+    if "error" in answer:
+        log(f"run would end: {answer['error']}; exit {answer['status']}")
+    return int(answer.get("status", 0))

@@ -17,22 +17,22 @@ TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's
 
 
 def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
-    """What the user asked for, and what this container is."""
+    """Return the job spec, and the facts of this container."""
     from entrypoint.host import facts
 
     return spec(args)[0], facts.of_job(facts.read())()
 
 
 def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
-    """What the user asked for, and the text of the spec file, "" where there is none."""
+    """Return the job spec, and the text of its file, "" if there is none."""
     from entrypoint.spec import expanded, load
 
-    given = None
+    file = None
     if args.spec:
         args.spec = expanded(args.spec, os.environ)
         data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
-        given = data.decode("utf-8", "surrogateescape")
-    return load(given, args.spec or "", environ(), overrides(args)), given or ""
+        file = data.decode("utf-8", "surrogateescape")
+    return load(file, args.spec or "", environ(), overrides(args)), file or ""
 
 
 def environ() -> dict[str, str]:

@@ -24,14 +24,14 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the plan. Returns the status that `run` would refuse it with, else 0."""
+    """Print the plan. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.host import checks
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
 
     spec, facts = inputs.job(args)
-    made, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
-    answer(plan_json(spec, made) if args.json else plan_text(spec, made))
+    plan, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
+    answer(plan_json(spec, plan) if args.json else plan_text(spec, plan))
     for outcome in refused:
         log(f"run would end: {outcome.reason}; exit {outcome.status}")
     return refused[0].status if refused else 0

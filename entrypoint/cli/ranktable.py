@@ -35,7 +35,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     make.add_argument("--addresses", metavar="IP,IP", help=addresses, type=lambda it: ("addresses", it), **devices)
     for verb in (convert, make):
         verb.add_argument("--to", choices=["v1.0", "v0.1"], default="v1.0", help="form to write; v1.0 if not given")
-        verb.add_argument("--out", metavar="FILE", help="file to write; stdout where not given")
+        verb.add_argument("--out", metavar="FILE", help="file to write; stdout if not given")
 
     check = command(verbs, "ranktable check", "FILE [--me NAME]", "print servers, devices and ranks")
     check.add_argument("file", metavar="FILE", help="rank table of any form")

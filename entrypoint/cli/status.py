@@ -25,18 +25,18 @@ def arguments(commands: Commands, spec: str | None) -> None:
     text = "show the boot in this container: each node's phase, since when, its last heartbeat"
     status = command(commands, "status", "[options]", text)
     status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 of all nodes, on a worker of
-itself and the leader. Runs beside the boot: docker exec CONTAINER entrypoint status.
+itself and the leader. Runs next to the boot: docker exec CONTAINER entrypoint status.
 
-Exit status: 0 while it runs; the job's own once it has ended; 66 where there is nothing to ask; 69 where the
-entrypoint does not answer within 3 s, or was killed; 77 where it is another user's; 64 where there are several."""
+Exit status: 0 while it runs; the job's own once it has ended; 66 if there is nothing to ask; 69 if the
+entrypoint does not answer within 3 s, or was killed; 77 if it is another user's; 64 if there are several."""
     status.add_argument("--watch", "-w", action="store_true", help="again every second, until the job ends")
     status.add_argument("--json", action="store_true", help="as JSON, durations in seconds; with --watch one line each")
-    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the one that boots here where not given"
+    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the one that boots here if not given"
     status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the state. Returns 0 while the boot runs, and its own status once it has ended."""
+    """Print the state. Returns 0 while the boot runs, and the job's status once it has ended."""
     import os
 
     from entrypoint.host import status
@@ -45,7 +45,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if args.watch:
         try:
             return _watch(where, args.json)
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader has closed the pipe
             return 0
     try:
         state, _ = status.ask(status.find(*where))
@@ -56,9 +56,9 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
 
 def _watch(where: tuple[str, str], as_json: bool) -> int:
-    """Show it again every second, until it has ended: on a terminal in the same place, elsewhere what has changed.
+    """Print it every second until it has ended: on a terminal in the same place, elsewhere only changes.
 
-    Raises BrokenPipeError when nobody reads it any more.
+    Raises BrokenPipeError if nobody reads it any more.
     """
     import json
     import os
@@ -81,7 +81,7 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
             text = _TOP + _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n") + _BELOW
         else:
             rows = _changing(state)
-            text = "".join(f"{_words(state)}{': '.join(filter(None, row))}\n" for row in rows if row not in before)
+            text = "".join(f"{_prefix(state)}{': '.join(filter(None, row))}\n" for row in rows if row not in before)
             before = set(rows)
         write_all(1, text.encode("utf-8", "backslashreplace"))
         if "status" in state:
@@ -94,7 +94,7 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
 
 
 def _text(state: dict[str, Any], most: int = 0) -> str:
-    """For people; `most`: rows that there is room for, 0 for all."""
+    """Return the state as a table; `most`: rows that fit, 0 for all."""
     if "nodes" not in state:
         end = f"; exit {state['status']}" if "status" in state else ""
         return f"{state['phase']}: {one_line(state.get('reason') or state.get('detail', ''))}{end}\n"
@@ -103,13 +103,12 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
         f" up {_time(state['up_seconds'])}, seen from {state['node']} ({state['host']})"
     )
     nodes, left = state["nodes"], 0
-    if 0 < most < len(nodes):  # first those that are not as most are
-        phases = [each["phase"] for each in nodes]
-        nodes, left = sorted(nodes, key=lambda each: phases.count(each["phase"]))[:most], len(nodes) - most
+    if 0 < most < len(nodes):  # nodes in rare phases first
+        phases = [node["phase"] for node in nodes]
+        nodes, left = sorted(nodes, key=lambda node: phases.count(node["phase"]))[:most], len(nodes) - most
     if state.get("roll_call") == "none" and state.get("job_nodes", 1) > 1:
         title += f"; of its {state['job_nodes']} nodes only this one is known: no roll call"
-    rows = [_HEAD, *(_row(each) for each in nodes)]
-    lines = columns(rows)
+    lines = columns([_HEAD, *(_row(node) for node in nodes)])
     if left:
         lines.append(f"and {left} more")
     if ended := state["outcome"]:
@@ -121,23 +120,22 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
     ranks = "-" if node["ranks"] is None else str(node["ranks"])
     if node["ranks_ended"]:
         ranks += f" ({node['ranks_ended']} ended)"
-    times = (_time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle"))
-    since, heartbeat, idle = times
-    words = (node["node"], node["host"], node["phase"], since, heartbeat, ranks, idle, node["detail"])
-    return tuple(one_line(word) for word in words)
+    since, heartbeat, idle = (_time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle"))
+    cells = (node["node"], node["host"], node["phase"], since, heartbeat, ranks, idle, node["detail"])
+    return tuple(one_line(cell) for cell in cells)
 
 
 def _changing(state: dict[str, Any]) -> list[tuple[str, ...]]:
-    """What is worth a line of its own: all but the times."""
+    """Return what is printed if it changes: everything except times."""
     if "nodes" not in state:
         return [(_text(state).rstrip(),)]
     return [(f"{row[0]} ({row[1]})", row[2], row[-1]) for row in map(_row, state["nodes"])]
 
 
-def _words(state: dict[str, Any]) -> str:
+def _prefix(state: dict[str, Any]) -> str:
     return f"{_time(state['up_seconds'])} " if "nodes" in state else ""
 
 
 def _time(seconds: float | None) -> str:
-    # Whole seconds, and none that no boot of ours says.
+    """Return a duration in whole seconds, `-` for None; the answer may be another program's."""
     return duration(int(seconds)) if seconds is not None and 0 <= seconds < 1e12 else "-"

@@ -17,8 +17,9 @@ from entrypoint.text import escaped, from_json
 from entrypoint.values import dataclass
 from entrypoint.wire import Invalid, json_object, read
 
-LOGIN = 1.0  # seconds that a login may take: the key exchange, and others that are logged in to at the same time
-_FIRST, _LAST = ("answered", "started"), ("told", "released")  # heard of the node, said to it: at its start, at its end
+LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
+# Received from the node and sent to it, at its start and at its end.
+_FIRST, _LAST = ("answered", "started"), ("told", "released")
 
 
 @dataclass(frozen=True)
@@ -60,57 +61,60 @@ class Timeline:
 def parse(text: str, file: str) -> Timeline:
     """Return the timeline that a node has written. Raises NoInputError if the text is none."""
     try:
-        given = json_object(from_json(text))
-        if (version := given.get("version", VERSION)) != VERSION:
+        data = json_object(from_json(text))
+        if (version := data.get("version", VERSION)) != VERSION:
             detail = f"its version is {escaped(str(version), 20)}, this toolkit reads {VERSION}"
             raise NoInputError(f"EP042 {file} is of another version", detail, "use the toolkit that the job ran with")
-        return merge(read(TimelineFile, given))
+        return merge(read(TimelineFile, data))
     except (ValueError, Invalid) as error:
-        do = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
-        raise NoInputError(f"EP042 {file} is no timeline", str(error), do) from None
+        hint = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
+        raise NoInputError(f"EP042 {file} is no timeline", str(error), hint) from None
 
 
-def merge(given: TimelineFile) -> Timeline:
-    """Return what is in the file of worker-0, or of another node that has only its own.
+def merge(recording: TimelineFile) -> Timeline:
+    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only its own phases.
 
-    Raises Invalid where that node is not in it.
+    Raises Invalid if that node is not in it.
     """
-    me = given.me
-    if me >= len(given.hosts):
+    me = recording.me
+    if me >= len(recording.hosts):
         raise Invalid("me: not one of the hosts")
-    own = _bar(me, given.hosts[me], given, ClockShift())
-    if not own.phases:
+    own_bar = _bar(me, recording.hosts[me], recording, ClockShift())
+    if not own_bar.phases:
         raise Invalid("phases: none is the node's own")
     bars = []
-    for rank, host in enumerate(given.hosts):
-        peer = given.peers.get(str(rank), PeerTimes())
-        bars.append(own if rank == me else _reached(_of_peer(rank, host, peer, given), own, peer.answered))
+    for rank, host in enumerate(recording.hosts):
+        if rank == me:
+            bars.append(own_bar)
+        else:
+            peer = recording.peers.get(str(rank), PeerTimes())
+            bars.append(_with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.answered))
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
-    placed = tuple(_moved(bar, -zero) for bar in bars)
-    there = [bar for bar in placed if bar.came is not None]
-    last = max(there, key=lambda bar: bar.came or 0.0) if there[1:] else None
-    return Timeline(given.job, me, placed, last)
+    moved = tuple(_moved(bar, -zero) for bar in bars)
+    arrived = [bar for bar in moved if bar.came is not None]
+    last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
+    return Timeline(recording.job, me, moved, last)
 
 
-def _of_peer(rank: int, host: str, peer: PeerTimes, given: TimelineFile) -> Bar:
+def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: TimelineFile) -> Bar:
     shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
     if peer.part and shift:
         return _bar(rank, host, peer.part, shift)
-    if given.alone:
+    if recording.alone:
         note = "not in this file: the nodes held no roll call, so each has a file of its own"
-    elif given.me:
+    elif recording.me:
         note = "not in this file: worker-0's has all nodes"
     elif peer.answered:
-        why = "its clock cannot be compared" if peer.part else peer.why or "it told nothing"
+        why = "its clock cannot be compared" if peer.part else peer.why or "it sent nothing"
         note = f"its part did not arrive: {why}"
     else:
         note = f"it never answered: {peer.why or 'not reached'}"
     return Bar(rank, host, note=note, came=peer.answered or None)
 
 
-def _reached(bar: Bar, own: Bar, answered: float) -> Bar:
-    """A node whose sshd listened, and that worker-0 reached much later than that, was there only then."""
-    if bar.came is not None and own.came is not None and answered and answered - max(bar.came, own.came) > LOGIN:
+def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
+    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only then."""
+    if bar.came is not None and leader.came is not None and answered and answered - max(bar.came, leader.came) > LOGIN:
         return Bar(bar.rank, bar.host, bar.phases, bar.spans, bar.error, bar.note, answered)
     return bar
 
