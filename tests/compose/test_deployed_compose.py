@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.containers import TREE, Compose, docker
-from tests.golden_deploy import cases, rendered
+from tests.golden_deploy import cases, made
 from tests.rows import MPI4, expected, places, said
 
 IMAGE = MPI4
@@ -55,7 +55,7 @@ def left(project: Compose) -> list[str]:
 @pytest.mark.deployed("compose", "{case.name}", "config of compose {tool}")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) -> None:
-    text = rendered(case).read_text(encoding="utf-8")
+    text = made(case)
     project.file.write_text(text)
     done = project.call("config")
     assert (done.returncode, done.stderr) == (0, "")
@@ -80,7 +80,7 @@ def cards(service: dict[str, Any]) -> Any:
 @pytest.mark.deployed("compose", "a file with a mistake", "refused by compose {tool}")
 def test_a_mistake_is_refused(project: Compose) -> None:
     """The control."""
-    project.file.write_text(rendered(CASES[0]).read_text(encoding="utf-8").replace("hostname:", "hostnam:", 1))
+    project.file.write_text(made(CASES[0]).replace("hostname:", "hostnam:", 1))
     done = project.call("config")
     assert done.returncode != 0
     assert "hostnam" in done.stderr

@@ -14,7 +14,7 @@ from entrypoint import errors
 from entrypoint import spec as specs
 from entrypoint.deploy import compose, kubernetes, modelarts, slurm
 from entrypoint.errors import EntrypointError
-from tests.golden_deploy import CASES, cases, made, rendered
+from tests.golden_deploy import CASES, cases, golden, made
 
 
 def name(case: Path) -> str:
@@ -23,13 +23,14 @@ def name(case: Path) -> str:
 
 @pytest.mark.parametrize("case", cases(), ids=name)
 def test_golden(case: Path) -> None:
-    assert made(case) == rendered(case).read_text(), f"{name(case)}: run `make golden` and read the difference"
+    path, text = golden(case)
+    assert [path] == [*case.glob("rendered.*")], f"{name(case)}: run `make golden`"
+    assert text == path.read_text(), f"{name(case)}: run `make golden` and read the difference"
 
 
 def manifests(case: str) -> dict[str, dict[str, Any]]:
     """Kind -> manifest."""
-    texts = (CASES / "kubernetes" / case / "rendered.yaml").read_text()
-    return {each["kind"]: each for each in yaml.safe_load_all(texts)}
+    return {each["kind"]: each for each in yaml.safe_load_all(made(CASES / "kubernetes" / case))}
 
 
 # Those whose form is Kubernetes' own; for others see test_deploy_kinds.py.

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests import apis
-from tests.golden_deploy import cases, rendered
+from tests.golden_deploy import cases, made
 
 KUBERNETES = f"Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
 NEWEST = apis.VERSIONS[-1]
@@ -40,7 +40,7 @@ def of(target: str) -> list[Path]:
 
 def objects(case: Path) -> list[dict[str, Any]]:
     """The manifests of a case."""
-    return list(yaml.safe_load_all(rendered(case).read_text(encoding="utf-8")))
+    return list(yaml.safe_load_all(made(case)))
 
 
 def kind(manifest: Mapping[str, Any]) -> str:
@@ -141,7 +141,7 @@ def test_names_and_labels_are_what_a_server_takes() -> None:
 @pytest.mark.deployed("modelarts", "{case.name}", f"{MODELARTS}: CreateTrainingJob")
 @pytest.mark.parametrize("case", of("modelarts"), ids=lambda case: case.name)
 def test_the_api_takes_the_training_job(case: Path) -> None:
-    assert apis.mistakes_of_training_job(json.loads(rendered(case).read_text(encoding="utf-8"))) == []
+    assert apis.mistakes_of_training_job(json.loads(made(case))) == []
 
 
 @pytest.mark.control("a deployed file is valid by its reader's own schema")
@@ -149,7 +149,7 @@ def test_the_api_takes_the_training_job(case: Path) -> None:
 def test_a_mistake_in_a_training_job_is_refused() -> None:
     """The control."""
     for case in of("modelarts"):
-        body = json.loads(rendered(case).read_text(encoding="utf-8"))
+        body = json.loads(made(case))
         assert [what for what, wrong in spoilt(body) if not apis.mistakes_of_training_job(wrong)] == []
     for left in ("kind", "metadata"):
         assert apis.mistakes_of_training_job({name: value for name, value in body.items() if name != left})
@@ -183,7 +183,7 @@ def odd_directives(script: str) -> list[str]:
 @pytest.mark.deployed("slurm", "{case.name}", "directives as sbatch's manual has them")
 @pytest.mark.parametrize("case", of("slurm"), ids=lambda case: case.name)
 def test_sbatch_takes_the_directives(case: Path) -> None:
-    script = rendered(case).read_text(encoding="utf-8")
+    script = made(case)
     assert script.startswith("#!/bin/bash\n")
     assert "\n#SBATCH --nodes=" in script
     assert odd_directives(script) == []
