@@ -35,6 +35,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _restarts(schedule, world)
         wrong += _phases(schedule, world)
         wrong += _stopped_between(schedule, world)
+        wrong += _comes_back(schedule, world)
         wrong += _unwritable(schedule, world)
     return world, wrong
 
@@ -51,13 +52,18 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
     if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge") or not boot or said.again:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
-    turned_away = schedule.not_ready if schedule.least else None  # it came late
-    own = {schedule.other_version, turned_away, *(rank for rank, number in world.signals.items() if number)}  # reasons
+    signalled = {rank for rank, number in world.signals.items() if number}
+    own = {schedule.other_version, *_turned_away(schedule), *signalled}  # that have reasons of their own
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
             seen = _final(world, rank)
             wrong.append(f"node-{rank} ends with {seen[1]} ({seen[2]}), the leader with {said.status} ({said.reason})")
     return wrong
+
+
+def _turned_away(schedule: Schedule) -> set[int | None]:
+    """Return the nodes of an elastic job that come late and cannot join."""
+    return {schedule.not_ready, schedule.unwritable} if schedule.least else set()
 
 
 def _restarts(schedule: Schedule, world: World) -> list[str]:
@@ -68,6 +74,9 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
     if schedule.status and not schedule.faults and not schedule.mpirun and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
+    own = sum(fault.node == 0 for fault in schedule.of("kill", "reboot"))
+    if world.told_to_stop and leader.boots > max(world.told_to_stop) + own:
+        wrong.append("the job has started again, and its leader was told to stop before the result was told")
     if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
@@ -81,10 +90,12 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
         return []
     if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
         return []
+    # The others may leave before the last word of one that is far away arrives.
+    too_late = _turned_away(schedule) & {schedule.far}
     return [
         f"node-{rank} was released, and its phases are not at the leader"
         for rank, boot in world.last_words
-        if not (peer := world.records[0, boot].peers.get(rank)) or not peer.part
+        if rank not in too_late and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
     ]
 
 
@@ -100,6 +111,22 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
             wrong.append(f"node-{schedule.unwritable} could not open its session, and node-{each.rank} ended at "
                          f"{ended:.1f} s, not by {by:.1f} s, with {status} ({reason})")  # fmt: skip
     return wrong
+
+
+def _comes_back(schedule: Schedule, world: World) -> list[str]:
+    """A worker whose container starts again before the job begins is called again, and the job runs."""
+    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
+    if not plain or schedule.least or len(schedule.faults) != 1:
+        return []
+    (fault,) = schedule.faults
+    restarts = fault.kind in ("kill", "reboot") and fault.node and fault.seconds and world.is_disturbed(fault.node)
+    if not restarts or max(schedule.starts) < fault.at + _PATIENCE + 1:  # the job may begin before it is missed
+        return []
+    _, status, reason = _final(world, 0)
+    if status == schedule.status:
+        return []
+    return [f"node-{fault.node} restarted before the start, and the job ended with {status} ({reason})"]
 
 
 def _stopped_between(schedule: Schedule, world: World) -> list[str]:

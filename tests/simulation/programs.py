@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import events, messages
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _TERM, _KILL = 143, 137
 _PRINTS = 0.5  # seconds until a program prints
 _MEETS = 0.3  # seconds that a launcher takes to reach the others
+_ENDS_LATER = 1.0  # seconds that one which has joined the others later ends after them
 
 
 @dataclass
@@ -31,19 +33,22 @@ class Process:
 
 
 # The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in another group.
-_GROUP, _PROGRAM = 1, 12
+_GROUP, _WRAPPER, _PROGRAM = 1, 11, 12
 _APART = {
     pid: (name, ["S", str(parent), str(group)])
-    for pid, name, parent, group in ((10, "sh", 1, 1), (11, "timeout", 10, 11), (_PROGRAM, "python", 11, 11))
+    for pid, name, parent, group in ((10, "sh", 1, 1), (_WRAPPER, "timeout", 10, 11), (_PROGRAM, "python", 11, 11))
 }
 _TOGETHER = {_PROGRAM: ("python", ["S", "1", "1"])}
 
 
 def times_heard(apart: bool) -> int:
-    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor passes on (below.py)."""
+    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor passes on (below.py).
+
+    A wrapper in another group passes it on, too, if it is told."""
     found = _APART if apart else _TOGETHER
     by_group = int(found[_PROGRAM][1][2]) == _GROUP
-    return by_group + below.outside(found, set(found), _GROUP).count(_PROGRAM)
+    told = below.outside(found, set(found), _GROUP)
+    return by_group + told.count(_PROGRAM) + told.count(_WRAPPER)
 
 
 class Programs:
@@ -165,6 +170,9 @@ class Programs:
     def _stop(self, grace: float) -> None:
         if self._grace is None:
             self._grace = grace
+            hurried = self._container.spoke or max(self._world.signals.values()) > 1
+            if grace < GRACE and self._running() and not hurried:
+                self._world.violate(f"programs on node-{self._container.rank} get {grace:.0f} s of grace")
             for process in self._running():
                 self._terminate(process)
             self._world.after(grace, self._kill)
@@ -243,6 +251,7 @@ class Meeting:
         self._world = world
         self._coming: list[tuple[Programs, Process]] = []
         self.met: list[tuple[Programs, Process]] = []
+        self._first = 0  # how many have met first
         self.ends: float | None = None  # when their programs do
 
     def come(self, programs: Programs, process: Process) -> None:
@@ -262,11 +271,16 @@ class Meeting:
         self.met, self._coming = [*self.met, *met], []
         if self.ends is None:
             self.ends = self._world.now + schedule.duration
+            self._first = len(self.met)
             self._world.at(self.ends, self._end)
 
     def _end(self) -> None:
-        for programs, process in self.met:
-            programs.end(process, self._world.schedule.status)
+        status = self._world.schedule.status
+        for number, (programs, process) in enumerate(self.met):
+            if number < self._first:
+                programs.end(process, status)
+            else:
+                self._world.after(_ENDS_LATER, partial(programs.end, process, status))
 
     def unfinished(self) -> int:
         """How many that have met, and are there, have not ended with 0."""

@@ -53,6 +53,7 @@ class Schedule:
     duration: float = 10.0  # seconds that programs run
     save: tuple[float, ...] = (0.0, 0.0)  # seconds that a program of each node takes to end after SIGTERM
     latency: float = 0.01  # seconds of a message on its way
+    far: int | None = None  # the worker whose messages take so long, and those of the others a tenth; None: all
     status: int = 0  # of every program, where nothing goes wrong
     other_version: int | None = None  # a node with another toolkit
     not_ready: int | None = None  # a node that says in its report that it cannot take part
@@ -107,7 +108,20 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = replace(schedule, apart=random.randrange(size) if random.random() < 0.2 else None)
     if random.random() < 0.05 and not schedule.least:
         return _stopped_between(random, schedule, begun)
-    return replace(schedule, unwritable=random.randrange(size)) if random.random() < 0.03 else schedule
+    if random.random() < 0.03:
+        return replace(schedule, unwritable=random.randrange(size))
+    return _restarted_early(random, schedule) if random.random() < 0.02 and size > 2 else schedule
+
+
+def _restarted_early(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, of which one worker starts again while the roll call waits for the last one."""
+    starts = [start % 5 for start in schedule.starts[:-1]]
+    node, at = random.randrange(1, schedule.nodes - 1), random.uniform(6, 12)
+    restart = Fault(at, random.choice(("kill", "reboot")), node, random.choice((1.0, 5.0)))
+    return replace(
+        schedule, starts=(*starts, at + 15), least=0, mpirun="", look=None, hangs=None, other_version=None,
+        not_ready=None, far=None, waits=False, faults=(restart,),
+    )  # fmt: skip
 
 
 def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedule:
@@ -116,6 +130,8 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
     loss = Fault(begun + random.uniform(1, 5), random.choice(("kill", "daemon")), node, random.choice((0.0, 1.0, 20.0)))
     nodes = {0, node} if random.random() < 0.3 else {random.choice((0, random.randrange(schedule.nodes)))}
     stops = [Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0))) for each in sorted(nodes)]
+    if random.random() < 0.3:  # while the attempt ends
+        stops = [Fault(loss.at + random.uniform(0, 5), "stop", 0)]
     return replace(
         schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
         not_ready=None, unwritable=None, passes=0.0, duration=20.0, faults=(loss, *stops),
@@ -128,7 +144,10 @@ def _elastic(random: Random, schedule: Schedule) -> Schedule:
     ends = max(starts) + 1.0 + JOIN + schedule.duration
     late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
     waits, least = random.random() < 0.5, schedule.nodes - 1
-    return replace(schedule, least=least, restarts=0, starts=(*starts, late), waits=waits)
+    far = random.choice((None, least))  # the one that comes late
+    if far and random.random() < 0.5:  # it meets the others when they are about to end
+        late, schedule = ends - random.uniform(0.5, 2.5), replace(schedule, latency=0.3)
+    return replace(schedule, least=least, restarts=0, starts=(*starts, late), waits=waits, far=far)
 
 
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:

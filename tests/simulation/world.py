@@ -59,12 +59,14 @@ class Session:
         self._swept: set[int] = set()  # whose messages on their way are lost
         self.answered = False  # whether the leader has heard the worker's answer
         self.released = False  # whether the leader has said the result
+        schedule = world.schedule
+        self._latency = schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
 
     def send(self, sender: int, event: Callable[[], Any]) -> None:
         """Have the other side's machine told, once this has arrived there, if the network still carries it."""
         receiver = self.worker if sender == 0 else 0
         container, boot = self._ends[receiver]
-        arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
+        arrives = max(self._last[sender], self._world.now + self._latency)
         self._last[sender] = arrives
         self._world.at(arrives, lambda: self._arrive(sender, container, boot, event))
 
@@ -82,7 +84,7 @@ class Session:
             receiver = self.worker if sender == 0 else 0
             container, boot = self._ends[receiver]
             lost = events.SessionLost(sender, why)
-            arrives = max(self._last[sender], self._world.now + self._world.schedule.latency)
+            arrives = max(self._last[sender], self._world.now + self._latency)
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
 
     def sweep(self) -> None:
@@ -444,6 +446,7 @@ class World:
         self.released = (0, messages.Release(1, "", False, False))  # leader's boot, what it said last
         self.hit_running = False  # whether programs ran when something went wrong last
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
+        self.told_to_stop: set[int] = set()  # boots of the leader that got SIGTERM before their result was told
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
@@ -601,6 +604,9 @@ class World:
             )
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
+            boot, leads = self.containers[0].boots, container.rank == 0 and container.is_awake()
+            if leads and self.began and self.released[0] != boot:
+                self.told_to_stop.add(boot)
             self.signals[container.rank] += 1
             container.signal()
 
@@ -650,7 +656,9 @@ class World:
                 )
             if self.released[0] != self.containers[0].boots:
                 there = [rank for rank, each in sender.sessions.items() if each.open and not self.is_cut(rank)]
-                self.must_hear = {rank for rank in there if self.containers[rank].is_awake()}
+                # The others may have left before the answer of a node that is far away arrives.
+                late = {rank for rank in there if rank == self.schedule.far and not sender.sessions[rank].answered}
+                self.must_hear = {rank for rank in there if self.containers[rank].is_awake()} - late
             self.released = self.containers[0].boots, action.message
             if action.message.status == 0 and self.containers[0].boots in self.stopped:
                 self.violate("the job was told to stop while ranks ran, and the result is 0")
