@@ -1,7 +1,7 @@
-"""make simulate: thousands of schedules, each with its seed, then planted defects that must be found.
+"""make simulate: thousands of schedules, each with its seed, and then mutations that must be found.
 
-python -m tests.simulation                  20,000 schedules of 2 to 16 nodes, 50 of 1,000, and all planted defects
-python -m tests.simulation --seed 4711      one schedule, as a timeline of events and actions
+python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, the named ones, all mutations
+python -m tests.simulation --seed 4711    one schedule, as a timeline of events and actions
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 
-from tests.simulation.defects import DEFECTS, planted
+from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from tests.simulation.invariants import check
+from tests.simulation.mutations import MOST, MUTATIONS, find, simulate
+from tests.simulation.named import NAMED, differences
 from tests.simulation.schedule import KINDS, Fault, Schedule, draw
 from tests.simulation.world import World
 
+Transition = tuple[bool, Phase, Phase]  # whether a node's own, from, to
 LARGE = 1_000_000  # seeds from here on are schedules of 1,000 nodes
 
 
@@ -28,9 +33,10 @@ def schedule_of(seed: int) -> Schedule:
     return draw(Random(seed), nodes=1000 if seed >= LARGE else None, seed=seed)
 
 
-def violations(seed: int) -> tuple[int, list[str]]:
-    """What does not hold in this seed's schedule."""
-    return seed, check(schedule_of(seed))[1]
+def violations(seed: int) -> tuple[int, list[str], set[Transition]]:
+    """What does not hold in this seed's schedule, and which transitions of phases it has."""
+    world, wrong = check(schedule_of(seed))
+    return seed, wrong, world.transitions
 
 
 def timeline(world: World) -> Iterable[str]:
@@ -40,12 +46,6 @@ def timeline(world: World) -> Iterable[str]:
         yield f"{when:9.3f} s  node-{rank:<4} {words[:200]}"
 
 
-def found_in(defect: str, most: int) -> tuple[str, int | None]:
-    """The first seed whose schedule shows this planted defect."""
-    with planted(defect):
-        return defect, next((seed for seed in range(most) if violations(seed)[1]), None)
-
-
 def main() -> int:
     """The command. Returns its exit status."""
     parser = argparse.ArgumentParser(description="simulate jobs", prog="make simulate")
@@ -53,39 +53,91 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=50, help="schedules of 1,000 nodes")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="show this one")
-    parser.add_argument("--defect", choices=sorted(DEFECTS), help="with this planted defect")
+    parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="show the seed with this mutation")
+    parser.add_argument("--find", metavar="TEXT", help="only show the first violation with this text")
     args = parser.parse_args()
+    if args.find is not None:
+        return _find(args.find, args.schedules)
+    if args.mutation:
+        status, output = simulate(MUTATIONS[args.mutation], "--seed", str(args.seed or 0))
+        print(output, end="")
+        return status
     if args.seed is not None:
-        return _show(args.seed, args.defect)
-    begun, bad = time.monotonic(), []
+        return _show(args.seed)
+    return _simulate_all(args.first, args.schedules, args.large)
+
+
+def _simulate_all(first: int, schedules: int, large: int) -> int:
+    """The named schedules, those of the seeds, and then all mutations."""
+    if problems := [problem for each in MUTATIONS.values() if (problem := each.problem())]:
+        print("\n".join(problems))
+        return 1
+    begun, bad = time.monotonic(), 0
+    reached: Counter[Transition] = Counter()
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")
-    seeds = [*range(args.first, args.first + args.schedules), *range(LARGE, LARGE + args.large)]
+    for name, named in NAMED.items():
+        world, wrong = differences(named)
+        reached.update(world.transitions)
+        if wrong:
+            bad += 1
+            print(f"{name}: {wrong[0]}")
+    seeds = [*range(first, first + schedules), *range(LARGE, LARGE + large)]
     with multiprocessing.Pool() as pool:
-        for seed, wrong in pool.imap_unordered(violations, seeds, chunksize=10):
+        for seed, wrong, transitions in pool.imap_unordered(violations, seeds, chunksize=10):
+            reached.update(transitions)
             if wrong:
-                bad.append(seed)
+                bad += 1
                 print(f"seed {seed}: {wrong[0]}")
-        took = time.monotonic() - begun
-        print(
-            f"{args.schedules} schedules of 2 to 16 nodes and {args.large} of 1,000: {len(bad)} violated, {took:.0f} s"
-        )
-        print(f"\n{'planted defect':<80} found by seed")
-        missed = 0
-        for defect, seed in pool.imap(_find, DEFECTS):
-            print(f"{defect:<80} {'NOT FOUND' if seed is None else seed}", flush=True)
-            missed += seed is None
-    print(f"{len(DEFECTS) - missed} of {len(DEFECTS)} planted defects are found within 2000 schedules")
-    print(f"{time.monotonic() - begun:.0f} s in all; show one: python -m tests.simulation --seed N [--defect NAME]")
-    return bool(bad or missed)
+    took = time.monotonic() - begun
+    print(f"{schedules} schedules of 2 to 16 nodes, {large} of 1,000 and {len(NAMED)} named ones: "
+          f"{bad} violated, {took:.0f} s")  # fmt: skip
+    unreached = _show_transitions(reached)
+    missed = _try_mutations()
+    print(f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} mutations are found within {MOST} schedules")
+    print(f"{time.monotonic() - begun:.0f} s in all; show one: python -m tests.simulation --seed N [--mutation NAME]")
+    return bool(bad or missed or unreached)
 
 
-def _find(defect: str) -> tuple[str, int | None]:
-    return found_in(defect, 2000)
+def _show_transitions(reached: Counter[Transition]) -> int:
+    """Print how many schedules have each transition that phases.py allows. Return how many none has."""
+    allowed = {(True, before, after) for before, others in ALLOWED.items() for after in others}
+    allowed |= {(False, before, after) for before, others in ALLOWED_OF_OTHERS.items() for after in others}
+    print(f"\n{'transition':<40} schedules that have it")
+    for own, before, after in sorted(allowed, key=lambda it: (not it[0], reached[it])):
+        words = f"{'' if own else 'of another node: '}{before.name} -> {after.name}"
+        print(f"{words:<40} {reached[own, before, after] or 'NONE'}")
+    missed = sum(not reached[transition] for transition in allowed)
+    print(f"{len(allowed) - missed} of {len(allowed)} allowed transitions are reached\n")
+    return missed
 
 
-def _show(seed: int, defect: str | None) -> int:
-    with planted(defect):
-        world, wrong = check(schedule_of(seed), keep_log=True)
+def _try_mutations() -> int:
+    """Print which mutation is found, and where. Return how many are not."""
+    print(f"\n{'mutation':<80} first schedule that shows it")
+    missed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # of processes that each simulate one mutation
+        for mutation, (found, words) in zip(MUTATIONS.values(), pool.map(find, MUTATIONS.values()), strict=True):
+            print(f"{mutation.name:<80} {words[:100] if found else words}", flush=True)
+            missed += not found
+    return missed
+
+
+def _find(text: str, most: int) -> int:
+    """Show the first violation that contains this text; if there is none, the first of any kind."""
+    other = ""
+    for seed in range(most):
+        wrong = violations(seed)[1]
+        if found := next((words for words in wrong if text in words), None):
+            print(f"{seed}: {found}")
+            return 0
+        if wrong and not other:
+            other = f", but seed {seed}: {wrong[0]}"
+    print(f"NOT FOUND{other}")
+    return 1
+
+
+def _show(seed: int) -> int:
+    world, wrong = check(schedule_of(seed), keep_log=True)
     print(replace(world.schedule, starts=world.schedule.starts[:16], save=world.schedule.save[:16]))
     for line in timeline(world):
         print(line)

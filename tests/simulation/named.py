@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tests.simulation.schedule import BETWEEN, HEARTBEAT, Fault, Schedule
+from tests.simulation.invariants import check
+from tests.simulation.schedule import BETWEEN, HEARTBEAT, PEERS, Fault, Schedule
+from tests.simulation.world import World
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,24 @@ def _elastic(*faults: Fault, **how: Any) -> Schedule:
     return _job(3, *faults, launcher="torchrun", least=2, **how)
 
 
+_PHASES = {
+    "phases: one node alone": Named(_job(1), (0,)),
+    "phases: SIGTERM while the leader derives its keys": Named(
+        _job(2, Fault(0.02, "stop", 0)), (143, 69), by=PEERS + 20
+    ),
+    "phases: SIGTERM while the leader's sshd starts": Named(_job(2, Fault(0.07, "stop", 0)), (143, 69), by=PEERS + 20),
+    "phases: a check whose leader fails at its keys": Named(
+        _job(2, Fault(0.02, "fault", 0), look=1.0), (71, 69), by=PEERS + 20
+    ),
+    "phases: a check whose leader fails at its sshd": Named(
+        _job(2, Fault(0.07, "fault", 0), look=1.0), (71, 69), by=PEERS + 20
+    ),
+    "phases: mpirun starts no rank on the leader": Named(_job(2, empty=0), (0, 0), by=30),
+    "phases: mpirun starts no rank on a worker": Named(_job(2, empty=1), (0, 0), by=30),
+}
 _LIES = "node-1 is lost: it says what no node of this job does: "
 NAMED = {
+    **_PHASES,
     "5: a worker's own failure after the roll call": Named(
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="node-1: sshd ended"
     ),
@@ -164,3 +182,24 @@ NAMED = {
     ),
     "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
 }
+
+
+def differences(named: Named) -> tuple[World, list[str]]:
+    """Simulate it. Return the world at its end, and what is not as it is known to be."""
+    world, wrong = check(named.schedule, keep_log=True)
+    if wrong:
+        return world, wrong
+    ends = [None if each.killed else each.outcomes[-1] for each in world.containers]
+    when, reason = max(end[0] for end in ends if end), next(end[1].reason for end in ends if end)
+    killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot"))
+    attempts = world.containers[0].boots - killed + (ends[0] is None)
+    statuses = tuple(end[1].status if end else None for end in ends)
+    if statuses != named.statuses:
+        wrong.append(f"the nodes end with {statuses}, not with {named.statuses}")
+    if when >= named.by:
+        wrong.append(f"the last node ends at {when:.1f} s, not by {named.by:.1f} s")
+    if named.reason not in reason:
+        wrong.append(f"the reason is {reason!r}, without {named.reason!r}")
+    if attempts != named.attempts:
+        wrong.append(f"there are {attempts} attempts, not {named.attempts}")
+    return world, wrong

@@ -322,8 +322,10 @@ class Mpirun:
 
     def _begin(self, container: Container, boot: int) -> None:
         self._left -= 1
-        if container.is_boot(boot):
-            container.programs.run(container.rank)
+        empty = self._world.schedule.empty
+        if container.is_boot(boot) and container.rank != empty:
+            behind = empty is not None and container.rank > empty
+            container.programs.run(container.rank - behind)
 
     def look(self) -> None:
         """Whether all ranks have ended, on nodes that are there."""

@@ -54,6 +54,7 @@ class Schedule:
     save: tuple[float, ...] = (0.0, 0.0)  # seconds that a program of each node takes to end after SIGTERM
     latency: float = 0.01  # seconds of a message on its way
     far: int | None = None  # the worker whose messages take so long, and those of the others a tenth; None: all
+    empty: int | None = None  # a node that mpirun starts no rank on
     status: int = 0  # of every program, where nothing goes wrong
     other_version: int | None = None  # a node with another toolkit
     not_ready: int | None = None  # a node that says in its report that it cannot take part
@@ -110,6 +111,8 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         return _stopped_between(random, schedule, begun)
     if random.random() < 0.03:
         return replace(schedule, unwritable=random.randrange(size))
+    if random.random() < 0.02 and schedule.launcher == "mpirun" and not schedule.mpirun and schedule.look is None:
+        return replace(schedule, empty=random.randrange(size))
     return _restarted_early(random, schedule) if random.random() < 0.02 and size > 2 else schedule
 
 

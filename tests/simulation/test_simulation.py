@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.__main__ import LARGE, found_in, schedule_of, timeline
-from tests.simulation.defects import DEFECTS
+from tests.simulation.__main__ import LARGE, schedule_of, timeline
 from tests.simulation.invariants import check
-from tests.simulation.named import NAMED
+from tests.simulation.mutations import MUTATIONS, find
+from tests.simulation.named import NAMED, differences
 from tests.simulation.schedule import draw
 
 
@@ -36,17 +37,13 @@ def test_they_hold_with_a_thousand_nodes() -> None:
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("name", NAMED)
 def test_what_was_found_outside(name: str) -> None:
-    named = NAMED[name]
-    world, wrong = check(named.schedule, keep_log=True)
-    shown = "\n".join([*wrong, *timeline(world)])
-    assert not wrong, shown
-    ends = [None if each.killed else each.outcomes[-1] for each in world.containers]
-    statuses = tuple(end[1].status if end else None for end in ends)
-    assert statuses == named.statuses, shown
-    assert max(end[0] for end in ends if end) < named.by, shown
-    assert named.reason in next(end[1].reason for end in ends if end), shown
-    killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot"))
-    assert world.containers[0].boots == named.attempts + killed - (statuses[0] is None), shown
+    world, wrong = differences(NAMED[name])
+    assert not wrong, "\n".join([*wrong, *timeline(world)])
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_mutation_applies(name: str) -> None:
+    assert not MUTATIONS[name].problem()
 
 
 @pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
@@ -55,9 +52,36 @@ def test_what_was_found_outside(name: str) -> None:
 @pytest.mark.control("a stop between two attempts ends every node with 143")
 @pytest.mark.control("a node that cannot write its files tells the others")
 @pytest.mark.control("every schedule of failures ends in time, with one status and a grace period")
-@pytest.mark.parametrize("defect", list(DEFECTS)[::7])  # `make simulate` plants them all
-def test_a_planted_defect_is_found(defect: str) -> None:
-    assert found_in(defect, 2000)[1] is not None
+@pytest.mark.parametrize(
+    "name",
+    [
+        "the leader ignores missing heartbeats",
+        "a worker that has lost its leader does not stop its programs",
+        "a failure becomes status 0",
+        "a leader that is stopped between two attempts tells only the connected nodes",
+        "a lost node is not shown as lost",
+        "a node that hangs delays a check forever",
+        "a worker leaves before its goodbye has arrived",
+    ],
+)
+def test_a_mutation_is_found(name: str) -> None:
+    """`make simulate` tries all of them."""
+    found, words = find(MUTATIONS[name])
+    assert found, words
+
+
+@pytest.mark.parametrize("old", ["no such text", "self"])
+def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
+    changed = replace(MUTATIONS["restarts have no limit"], old=old)
+    with pytest.raises(ValueError, match="'restarts have no limit' does not apply"):
+        find(changed)
+
+
+def test_a_mutation_that_breaks_the_code_is_not_found() -> None:
+    broken = replace(MUTATIONS["restarts have no limit"], new="no_such_name")
+    found, words = find(broken, 20)
+    assert not found
+    assert "internal error: NameError" in words
 
 
 def test_a_seed_shows_the_same_timeline_again() -> None:

@@ -34,17 +34,18 @@ NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room fo
 
 
 @lru_cache(maxsize=64)
-def plans(nodes: int, launcher: str, restarts: int, least: int) -> tuple[JobSpec, Plan, Plan]:
+def plans(nodes: int, launcher: str, restarts: int, least: int, ranks: int = 0) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker."""
     hosts = ", ".join(f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes))
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
         f"restarts: {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n"
+        f"{f'mpi: {{np: {ranks}}}' if ranks else ''}\n"
         f"timeouts: {{peers: {PEERS}, join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = settle(spec, _FACTS)
-    return spec, leader, settle(spec, _FACTS, replace(leader.topology, me=1))
+    return spec, leader, settle(spec, _FACTS, replace(leader.topology, me=min(1, nodes - 1)))
 
 
 class Session:
@@ -431,8 +432,9 @@ class World:
 
     def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
         self.schedule, self.now = schedule, 0.0
-        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least)
-        self.needed = schedule.least or schedule.nodes
+        ranks = schedule.nodes - 1 if schedule.empty is not None else 0
+        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks)
+        self.needed = schedule.least or ranks or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
