@@ -11,7 +11,7 @@ from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.platforms._listeners import Listener, listener
-from entrypoint.text import count
+from entrypoint.text import count, from_json
 from entrypoint.values import dataclass
 
 
@@ -48,11 +48,9 @@ class Cluster:
 
 def names_hosts(env: Mapping[str, str], name: str) -> bool:
     """Whether the variable names hosts. What `parse` cannot read counts, so that somebody says that it is broken."""
-    import json
-
     try:
-        config = json.loads(env.get(name, ""))
-    except (ValueError, RecursionError):
+        config = from_json(env.get(name, ""))
+    except ValueError:
         return True
     return not isinstance(config, dict) or bool(_cluster(config))
 
@@ -62,12 +60,10 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
 
     Raises ConfigError when it is not such JSON.
     """
-    import json
-
     text = env.get(name, "")
     try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
+        config = from_json(text)
+    except ValueError:
         raise ConfigError(f"EP207 {name} is not JSON", repr(text[:60]), f"fix {name}") from None
     if not isinstance(config, dict) or not isinstance(cluster := _cluster(config), dict):
         do = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._hosts import Unknown, cards, job
-from entrypoint.text import some
+from entrypoint.text import from_json, some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
 _DO = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
@@ -94,11 +94,9 @@ def _unclear(what: str, seen: str, unknown: Unknown) -> tuple[tuple[str, ...], N
 
 
 def _json(text: str) -> Any:
-    import json  # only here, as other platforms need none
-
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text)
+    except ValueError:
         return None
 
 
