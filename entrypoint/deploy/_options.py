@@ -11,6 +11,7 @@ from entrypoint.values import dataclass
 
 DEFAULT = ("image", "nodes", "resource")
 """The flags of `deploy` that a target takes which has no `TAKES`."""
+RESTARTS = 3  # of the whole job
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import yaml
 from entrypoint import registry
 from entrypoint.deploy._dump import dump
 from entrypoint.deploy._kinds import KINDS, host_names
-from entrypoint.deploy._options import Options, own_command, resources, settings
+from entrypoint.deploy._options import RESTARTS, Options, own_command, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
@@ -31,7 +31,6 @@ _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
 # What machines or the network did, and a node that was told to stop with its job: a new start may do better.
 _RESTARTED = [*RETRIED, 128 + 15]
-_RESTARTS = 3  # of the whole job
 _PROBE = 10  # seconds between two
 _HOOKS = 3600  # seconds that start hooks may take before nodes look for each other
 # The rendered file says these itself.
@@ -130,7 +129,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
         "restarted": _RESTARTED,
-        "restarts": _RESTARTS,
+        "restarts": RESTARTS,
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
     }

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from entrypoint import registry
-from entrypoint.deploy._options import DEFAULT, Options, own_command, resources, same_slots, settings
+from entrypoint.deploy._options import DEFAULT, RESTARTS, Options, own_command, resources, same_slots, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -22,7 +22,6 @@ TAKES = (*DEFAULT, "runtime", "time")
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 
 _RUNTIMES = ("none", "pyxis", "apptainer")
-_RESTARTS = 3  # of the whole job
 _SPARE = 30  # seconds between the end of the grace and the time limit: ten are ours, the rest is Slurm's
 _LATEST = 65535  # seconds before the time limit, the most that --signal takes
 # What a device's cards are called as a GRES, where Slurm itself says so.
@@ -80,7 +79,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "container": _container(runtime, options, paths, names, "gpu:" in gres),
             "program": ["entrypoint", "run", *(["--", *command] if command else [])],
             "retried": " | ".join(map(str, RETRIED)),
-            "restarts": _RESTARTS,
+            "restarts": RESTARTS,
         },
     )
 

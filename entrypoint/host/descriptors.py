@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 
+CHUNK = 65536  # bytes read at a time
+
 
 def write_all(fd: int, data: bytes) -> None:
     """Write it all, however long that takes, also where another process has made `fd` non-blocking.

@@ -7,15 +7,14 @@ import contextlib
 import os
 from collections.abc import Callable
 
+from entrypoint.host.descriptors import CHUNK
 from entrypoint.host.files import RunDir
-
-PIECE = 65536  # bytes read at a time; what is shorter than 4096 arrives in one piece (pipe(7))
 
 
 class PipeListener:
     """Listens at the pipe of this name in the run directory: `ready` is called when there is something to `take`.
 
-    Of a line without an end, only the first PIECE bytes are kept.
+    Of a line without an end, only the first CHUNK bytes are kept.
 
     Raises CantCreateError when the pipe can't be made.
     """
@@ -29,9 +28,9 @@ class PipeListener:
         """The lines that one read ends, maybe none; None if the pipe is empty."""
         data = b""
         with contextlib.suppress(BlockingIOError):
-            data = os.read(self._pipe, PIECE)
+            data = os.read(self._pipe, CHUNK)
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[:PIECE]
+        self._rest = rest[:CHUNK]
         return lines if data else None
 
     def close(self) -> None:

@@ -11,10 +11,10 @@ import socket
 import struct
 from collections.abc import Callable
 
+from entrypoint.host.descriptors import CHUNK
 from entrypoint.host.files import RunDir
 
 HEARD = b"\n"  # what a process is answered: it was looked at while it was there
-_PIECE = 65536  # bytes read at a time
 _WAITING = 4096  # processes that may connect while nobody accepts them; the kernel may allow fewer
 
 
@@ -35,7 +35,7 @@ class ReportingProcess:
         with contextlib.suppress(BlockingIOError):
             while not self.over:
                 try:
-                    data = self.connection.recv(_PIECE)
+                    data = self.connection.recv(CHUNK)
                 except ConnectionError:
                     data = b""
                 self.over = not data

@@ -30,7 +30,7 @@ PHASES = 4096  # phases of one node; with LABEL characters in each they fit into
 TAKEN = "another leader has it"  # why a node is busy
 LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024  # characters in a command: the most that one argument of a program may have (execve(2))
-_RANKS = 1 << 20
+MAX_RANKS = 1 << 20
 _EVER = 1e9  # seconds
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
@@ -48,8 +48,8 @@ def _variables(value: Any) -> Mapping[str, str]:
 # ---------------------------------------------------------------------------------------------------------------
 # Types and limits of the fields
 
-Rank = Annotated[int, Range(0, _RANKS)]
-Count = Annotated[int, Range(1, _RANKS)]
+Rank = Annotated[int, Range(0, MAX_RANKS)]
+Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
 Status = Annotated[int, Range(0, 255)]
 Failure = Annotated[int, Range(1, 255)]
@@ -223,7 +223,7 @@ class Hello:
     """The roll call's question. From another version of the toolkit, only `toolkit` is read: the rest may differ."""
 
     toolkit: Label
-    hosts: Annotated[tuple[Annotated[str, Text(300)], ...], Length(_RANKS)]
+    hosts: Annotated[tuple[Annotated[str, Text(300)], ...], Length(MAX_RANKS)]
     rank: Rank
     launcher: Label
     env: Annotated[Mapping[str, str], _variables]

@@ -9,6 +9,7 @@ from typing import Literal
 from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers._nested import is_python, is_shell, launcher_of, starts_own_job, unwrapped
 from entrypoint.spec import JobSpec
+from entrypoint.text import brief
 
 _VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of their word, or the next word
 
@@ -107,7 +108,7 @@ def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
     """
     problems = []
     for name in filter(spec.env.__contains__, settled):
-        what, seen = f"EP119 {name} is set by the launcher", f"`{spec.env[name][:60]}`"
+        what, seen = f"EP119 {name} is set by the launcher", f"`{brief(spec.env[name])}`"
         where, do = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
         problems.append(Problem(where, f"env.{name}", what, seen, do))
     if problems:
@@ -126,7 +127,9 @@ def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, 
         name = _option(word)
         if name is not None and name in added:
             do = f"remove it; its value comes from {settled[name]}"
-            problems.append(Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{word[:60]}`", do))
+            problems.append(
+                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(word)}`", do)
+            )
     if problems:
         raise SpecError(problems)
     words = [word for name, value in added.items() for word in (f"--{name}", value)]
@@ -145,7 +148,7 @@ def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapp
         option = next((option for option in settled if name is not None and option.startswith(name)), None)
         if option:
             what = f"EP119 --{option} is set by {setter}"
-            problems.append(Problem(where, path, what, f"`{word[:60]}`", f"set {settled[option]}"))
+            problems.append(Problem(where, path, what, f"`{brief(word)}`", f"set {settled[option]}"))
     if problems:
         raise SpecError(problems)
 

@@ -11,6 +11,7 @@ from entrypoint.launchers._place import place
 from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, logs
+from entrypoint.text import brief
 from entrypoint.values import replace
 
 _ENV_FILE = "rank.env"
@@ -66,7 +67,7 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
             option = word.lstrip("-").partition("=")[0]
             if word.startswith("-") and option in settled:
                 what, do = f"EP119 -{option} is set by launcher {launcher}", f"set {settled[option]}"
-                problems.append(Problem(spec.source(path).where, path, what, f"`{word[:60]}`", do))
+                problems.append(Problem(spec.source(path).where, path, what, f"`{brief(word)}`", do))
     return problems
 
 

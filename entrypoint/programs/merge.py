@@ -12,10 +12,9 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from entrypoint.host.descriptors import reopened
+from entrypoint.host.descriptors import CHUNK, reopened
 from entrypoint.programs.stream import OPEN_FOR, QUIET
 
-_CHUNK = 65536
 _LONG = 1 << 20  # bytes of a line that we hold, and bytes that a slow reader may have waiting: then the nodes wait, too
 _REST = 16 << 20  # bytes read of a stream after its node's end: more than the largest pipe holds
 _LAST = 5.0  # seconds in which a reader has to take something of the rest, at the end
@@ -138,12 +137,12 @@ class _Source:
         """Whether what was read has to go out first."""
         return len(self.rest) > 2 * _LONG or self.target.is_full
 
-    def read(self, most: int = _CHUNK) -> bool:
+    def read(self, most: int = CHUNK) -> bool:
         """Take what is there, up to so many bytes; False at the end."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
             while taken < most:
-                if not (data := os.read(self.fd, _CHUNK)):
+                if not (data := os.read(self.fd, CHUNK)):
                     return False
                 self.rest += data
                 taken += len(data)
@@ -176,7 +175,7 @@ class _Target:
         was_slow, slow = self._is_slow, False
         while self._waiting:
             try:
-                del self._waiting[: os.write(self._fd, self._waiting[:_CHUNK])]
+                del self._waiting[: os.write(self._fd, self._waiting[:CHUNK])]
             except BlockingIOError:
                 slow = True
                 break

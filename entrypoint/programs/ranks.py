@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from entrypoint.host import children, proc, process
 from entrypoint.host.files import RunDir
 from entrypoint.host.reports import ReportingProcess, Reports
+from entrypoint.job.messages import MAX_RANKS
 from entrypoint.values import dataclass
 
 # Event ("start", "launcher", "output", "end", "copy" or "lost"), rank; and the number that `_LARGEST` bounds.
@@ -33,7 +34,6 @@ _LARGEST = {
     b"copy": 255,
     b"lost": 1 << 40,
 }
-_RANKS = 1 << 20
 
 
 @dataclass
@@ -184,4 +184,4 @@ def _understood(line: bytes) -> tuple[str, int, int] | None:
     if len(words) != 3 or words[0] not in _LARGEST or not (words[1] + words[2]).isdigit():
         return None
     rank, value = int(words[1]), int(words[2])
-    return (words[0].decode(), rank, value) if rank < _RANKS and value <= _LARGEST[words[0]] else None
+    return (words[0].decode(), rank, value) if rank < MAX_RANKS and value <= _LARGEST[words[0]] else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from entrypoint.host.descriptors import reopened
+from entrypoint.host.descriptors import CHUNK, reopened
 
 if False:  # only for type checkers: importing it is slow
     from typing import Protocol
@@ -30,7 +30,6 @@ if False:  # only for type checkers: importing it is slow
 
 
 TAIL = 16384  # bytes kept; the reader takes the last lines of them
-_CHUNK = 65536
 PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
 _TURN = 32  # times that a stream reads and writes before others get their turn
 QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
@@ -133,9 +132,9 @@ class Stream:
 
     def _take(self) -> bytes:
         """What is there, and more of it where that is much."""
-        data = os.read(self.source, _CHUNK)
+        data = os.read(self.source, CHUNK)
         if len(data) >= PIECE - 1:  # as much as a terminal gives at a time
-            return data + self._more(_CHUNK - len(data))
+            return data + self._more(CHUNK - len(data))
         return data
 
     def _more(self, room: int) -> bytes:

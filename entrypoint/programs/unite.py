@@ -20,6 +20,7 @@ if False:  # only for type checkers: importing it is slow
 
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
 
+from entrypoint.host.descriptors import CHUNK
 from entrypoint.host.lines import Lines, shape
 from entrypoint.host.proc import python_set_locale
 from entrypoint.programs.frames import FramedInput, TaggedInput
@@ -27,7 +28,7 @@ from entrypoint.programs.stream import NEVER, Stream
 
 _AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
 _DROPS, _MOMENT = 2.0, 0.2  # seconds at most in which to take what is dropped, and without any of it until that was all
-_CHUNK, _TURNS = 65536, 256  # bytes read at a time then, and how often before the other stream has its turn
+_TURNS = 256  # how often a stream is read then before the other has its turn
 _LAST = 2.0  # seconds that a launcher's own words wait for a reader at the end, as ours do
 
 
@@ -110,7 +111,7 @@ class _Output(Stream):
         self.waiting.clear()
         for _ in range(_TURNS if self.open else 0):
             try:
-                data = os.read(self.source, _CHUNK)
+                data = os.read(self.source, CHUNK)
             except OSError:
                 break  # that was all
             self.open = bool(data)
