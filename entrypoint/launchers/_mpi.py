@@ -37,7 +37,7 @@ def launch(
         ranks=replace(
             ranks,
             reports="ranks",
-            count=count(spec, members),
+            count=world_size(spec, members),
             env=(*place(spec, topology), *ranks.env),
             env_of_each=tuple(
                 EnvVar(name, f"${theirs}", f"each rank's own, from {ranks.name}", default=True)
@@ -84,7 +84,7 @@ def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str
 
 def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
     """Whether what several ranks, or one and daemons, print comes together, and lines of it could mix."""
-    return len(topology.nodes) > 1 or count(spec, members) > 1
+    return len(topology.nodes) > 1 or world_size(spec, members) > 1
 
 
 def hostfile(spec: JobSpec, topology: Topology) -> str:
@@ -92,6 +92,6 @@ def hostfile(spec: JobSpec, topology: Topology) -> str:
     return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
 
 
-def count(spec: JobSpec, members: Members) -> int:
+def world_size(spec: JobSpec, members: Members) -> int:
     """World size: mpi.np, else the slots that the nodes counted, summed."""
     return spec.mpi.np or sum(report.slots for report in members.reports)

@@ -102,7 +102,7 @@ def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...
     # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
     return (
-        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.count(spec, members))),
+        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.world_size(spec, members))),
         # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
         *("-localhost", master(topology), "-genvnone", *tags, *more),

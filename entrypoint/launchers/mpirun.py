@@ -116,7 +116,7 @@ def _script(
     context = {
         "origin": origin,
         "given": "\n".join(map(_default, settings)),
-        "np": _mpi.count(spec, members),
+        "np": _mpi.world_size(spec, members),
         "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
@@ -139,7 +139,7 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("OPENMPI_NP", str(_mpi.count(spec, members)), counted),
+        EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), counted),
         EnvVar("OPENMPI_HOST_FILE_PATH", _mpi.hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
         *settled(spec, *(() if asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
