@@ -67,7 +67,7 @@ def test_the_result_of_a_killed_boot(owner: int, expected: int, shared: Path, be
 @pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 77)])
 def test_a_timeline(owner: int, expected: int, shared: Path) -> None:
     timeline = {
-        "version": 1, "job": "job", "me": 0, "hosts": ["node-0"], "alone": True,
+        "version": 1, "toolkit": "0.1.0", "job": "job", "me": 0, "hosts": ["node-0"], "alone": True,
         "phases": [["roll call", 0, 1, ""]], "peers": {},
     }  # fmt: skip
     put(shared / "run-timeline.json", timeline, owner)
@@ -119,14 +119,25 @@ def test_a_result_that_is_none(kind: str, tmp_path: Path) -> None:
     assert status.result(tmp_path / "run") == {"phase": "ended", **FORGED}, "the control"
 
 
+TIMELINE = (
+    '{"version":1,"toolkit":"0.1.0","job":"j","me":0,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,1,""]]}'
+)
+
+
+def timeline_with(old: str, new: str) -> str:
+    """Return a timeline that is valid except for one value."""
+    assert TIMELINE.count(old) == 1
+    return TIMELINE.replace(old, new)
+
+
 NO_TIMELINE = {
     "deep": f'{{"version": 1, "hosts": {DEEP}',
-    "endless": '{"version":1,"job":"j","me":0,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,1e400,""]]}',
-    "not a number": '{"version":1,"job":"j","me":0,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,NaN,""]]}',
-    "long": '{"version":1,"job":"j","me":0,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,1e200,""]]}',
-    "no rank": '{"version":1,"job":"j","me":1e400,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,1,""]]}',
-    "digits": f'{{"version":1,"job":"j","me":{HUGE},"hosts":["a"],"alone":true,"peers":{{}},"phases":[]}}',
-    "no names": '{"version":1,"job":1,"me":0,"hosts":[1],"alone":true,"peers":{},"phases":[["run",0,1,""]]}',
+    "endless": timeline_with("0,1,", "0,1e400,"),
+    "not a number": timeline_with("0,1,", "0,NaN,"),
+    "long": timeline_with("0,1,", "0,1e200,"),
+    "no rank": timeline_with('"me":0', '"me":1e400'),
+    "digits": timeline_with('"me":0', f'"me":{HUGE}'),
+    "no names": timeline_with('["a"]', "[1]"),
 }
 
 
