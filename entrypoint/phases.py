@@ -52,7 +52,7 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.SSHD: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
     Phase.ROLL_CALL: (Phase.INQUIRY, Phase.FILES, Phase.ENDING, Phase.ENDED),
     Phase.INQUIRY: (Phase.ENDING, Phase.RELEASED, Phase.ENDED),
-    Phase.FILES: (Phase.WAITING, Phase.LAUNCHING, Phase.ENDING),
+    Phase.FILES: (Phase.WAITING, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
     Phase.WAITING: (Phase.ROLL_CALL, Phase.FILES, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
     Phase.LAUNCHING: (Phase.OUTPUT, Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.OUTPUT: (Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
