@@ -557,8 +557,9 @@ class World:
             container.give(events.MessageReceived(fault.node, messages.Signal("SIGUSR1")))
         elif fault.kind == "fail":
             if container.programs.fail(fault.status) and fault.seconds:  # then a launcher ends the others
+                later = fault.seconds + self.schedule.latency  # its messages are no faster than ours
                 for other in self.containers:
-                    self.after(fault.seconds, partial(other.programs.fail, 143))
+                    self.after(later, partial(other.programs.fail, 143))
         elif fault.kind == "fault":
             container.give(events.Faulted(Outcome(71, "sshd ended")))
         elif fault.kind == "lie":
