@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import BEGIN, Cluster
 from tests.contributing import Copy, steps
 
 
@@ -31,8 +31,9 @@ def test_a_launcher_is_one_file_one_template_and_one_case_folder(
     job = cluster(2)
     fails = "{ until [ -s out-0 ]; do sleep 0.05; done; exit 7; }"
     program = f'echo "$BEACON_AT $BEACON_NODE $BEACON_NODES"; [ $BEACON_NODE = 0 ] || {fails}; exec sleep 600'
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "beacon", "--", "sh", "-c", program)
+    begin = f"import sys; sys.path.insert(0, {str(copy.tree)!r}); {BEGIN}"
+    argv = (sys.executable, "-c", begin, "run", "--launcher", "beacon", "--", "sh", "-c", program)
     for rank in range(2):
-        job.start(rank, argv=argv, env={"PYTHONPATH": str(copy.tree)})
+        job.start(rank, argv=argv)
     assert job.ends() == {0: 7, 1: 7}, job.both()
     assert [job.out(rank) for rank in range(2)] == ["node-0 0 2\n", "node-0 1 2\n"]

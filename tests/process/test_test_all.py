@@ -194,6 +194,7 @@ def is_run(test: str, marks: list[str], argv: list[str], config: pytest.Config) 
     )
 
 
+@pytest.mark.timeout(600)  # it collects two thousand tests
 def test_every_test_is_run_by_a_target_of_test_all(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """All but those with the marker `full`, which no target runs; what `make test` leaves out another one runs."""
     whole = {TREE / "tests/unit", TREE / "tests/simulation"}  # thousands, of which `make test` leaves out none
