@@ -7,8 +7,8 @@ YAML + env -> JobSpec -+
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from entrypoint.values import dataclass, field
 
@@ -43,7 +43,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class Facts:
-    """What this container is, read once by `host/facts.py` before anything is decided."""
+    """What this container is, read once by `system/facts.py` before anything is decided."""
 
     env: Mapping[str, str] = field(repr=False)  # it holds secrets
     hostname: str
@@ -292,7 +292,7 @@ class LaunchRanks:
     env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
-    tagged: str = ""  # whose way to tag ranks' output where it cuts it (frames.py), where lines are asked for
+    tagged: str = ""  # whose way to tag ranks' output where it cuts it (framing.py), where lines are asked for
     unite: tuple[str, ...] = ()  # what makes ranks' lines whole again that come through one pipe: its command line
 
     @property
@@ -337,6 +337,10 @@ class Check:
     json: bool = False
     strict: bool = False  # warnings count
     width: int = 140  # characters in a line of the table
+    # Reads a node's answer, with the name of its place in messages, and raises Invalid where it is none. Judges all
+    # answers: what is printed, and how the check ends. They come with the check, since the job imports no feature.
+    read: Callable[[Any, str], Any] | None = None
+    judge: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

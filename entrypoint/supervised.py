@@ -1,4 +1,4 @@
-"""The command line of a supervisor (programs/supervise.py), for everything that starts it."""
+"""The command line of a supervisor (ranks/supervise.py), for everything that starts it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from os.path import dirname, join, realpath
 from entrypoint.model import Topology
 
 OF_PROGRAM = "program-ranks"  # socket in the run directory for ranks that a program of the node starts by itself
-FILE = join(dirname(realpath(__file__)), "programs", "supervise.py")
-NETCHECK = join(dirname(FILE), "netcheck.py")  # the toolkit's own program, which the network check starts
-UNITE = join(dirname(FILE), "unite.py")
+_PACKAGE = dirname(realpath(__file__))
+FILE = join(_PACKAGE, "ranks", "supervise.py")
+UNITE = join(_PACKAGE, "output", "unite.py")
+NETCHECK = join(_PACKAGE, "netcheck", "helper.py")  # the toolkit's own program, which the network check starts
 
 
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:

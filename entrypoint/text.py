@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
+Log = Callable[[str], None]  # takes a line of ours
 LONGEST = 128 << 10  # characters of a message
 SENTENCE = 4000  # characters of what a peer or a program said
 _VALUE = 60  # characters of a value in a message

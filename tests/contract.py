@@ -23,7 +23,7 @@ import yaml
 
 from entrypoint import cli, errors, explain, registry
 from entrypoint.cli.parser import parser
-from entrypoint.job import metrics
+from entrypoint.record import metrics
 from entrypoint.spec import table
 
 LIST = Path(__file__).with_name("contract.yaml")

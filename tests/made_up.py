@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.job.record import TimelineFile
 from entrypoint.phases import MEANING
-from entrypoint.report import merge
-from entrypoint.report.merge import Timeline
-from entrypoint.report.page import page
+from entrypoint.record import merge
+from entrypoint.record.merge import Timeline
+from entrypoint.record.page import page
+from entrypoint.record.recorder import TimelineFile
 from entrypoint.wire import read
 
 SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 0.01}

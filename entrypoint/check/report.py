@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import Finding, sort, status, summary, together
@@ -11,9 +12,15 @@ from entrypoint.errors import message_parts
 from entrypoint.model import Check, NodeReport, Outcome, Plan
 from entrypoint.text import count, some
 from entrypoint.values import dataclass, replace
+from entrypoint.wire import read
 
 # Behind the launcher's name at a check's roll call, so that nodes that run a job and nodes that only look disagree.
 ONLY = " (check)"
+
+
+def question(limit: float, **how: Any) -> Check:
+    """Return the check as the job asks it: with what reads an answer, and what judges all. `how` as in Check."""
+    return Check(limit, **how, read=lambda answer, place: read(Observation, answer, place), judge=report)
 
 
 @dataclass(frozen=True)

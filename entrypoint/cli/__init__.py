@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from entrypoint import __version__
 from entrypoint.cli.inputs import TRACE
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
-from entrypoint.host.proc import hold_standard_streams, undo_launcher
-from entrypoint.host.speaker import Logger, answer
+from entrypoint.output.log import Logger, answer
+from entrypoint.system.proc import hold_standard_streams, undo_launcher
 
 NAMES = (
     "run",
@@ -96,7 +96,7 @@ def image() -> None:
     argv = sys.argv[1:]
     words = of_image(argv)
     if words is None:
-        from entrypoint.host import facts, process
+        from entrypoint.system import facts, process
 
         hold_standard_streams()
         undo_launcher()

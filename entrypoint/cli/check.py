@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
-from entrypoint.host.speaker import show, width
+from entrypoint.output.log import show, width
 from entrypoint.secret import scrubbed
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.signals import Signals
-    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts, Outcome, Plan
+    from entrypoint.output.log import Logger
     from entrypoint.spec import JobSpec
+    from entrypoint.system.signals import Signals
 
 _LIMIT = 30.0  # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LOG = 140  # columns of the table if stdout is not a terminal
@@ -37,9 +37,9 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the roll call's status."""
-    from entrypoint.host.signals import Signals, StoppedBySignal
-    from entrypoint.model import Check
+    from entrypoint.check.report import question
     from entrypoint.plan import locate, settle
+    from entrypoint.system.signals import Signals, StoppedBySignal
     from entrypoint.values import replace
 
     try:
@@ -48,7 +48,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         spec, facts = inputs.job(args)
         log.shape(spec.logs.format, spec.logs.timestamps == "utc")
         spec = replace(spec, command=spec.command or _NO_PROGRAM, restarts=0)
-        check = Check(args.limit, args.spec or "", args.json, args.strict, _width())
+        check = question(args.limit, spec_file=args.spec or "", json=args.json, strict=args.strict, width=_width())
         topology = locate(spec, facts)
         log.node = topology.this.label
         plan = replace(settle(spec, facts, topology), check=check)
@@ -77,12 +77,12 @@ def _width() -> int:
 
 
 def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
+    from entrypoint.check import probe
     from entrypoint.check.report import report
-    from entrypoint.host import look
 
     assert plan.check
     me = plan.topology.me
-    result = look.node(spec, facts, plan, plan.check)
+    result = probe.node(spec, facts, plan, plan.check)
     answer = report(plan.check, plan, {me: result}, {me: plan.members.reports[me]})
     show(scrubbed(answer.text, facts.env))
     return answer.outcome
@@ -95,9 +95,9 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger)
 
     from entrypoint.check.report import ONLY
     from entrypoint.errors import ConfigError
-    from entrypoint.host import checks, process
-    from entrypoint.job.record import TimelineRecorder
-    from entrypoint.run import boot
+    from entrypoint.node import boot
+    from entrypoint.record.recorder import TimelineRecorder
+    from entrypoint.system import checks, process
     from entrypoint.values import replace
 
     if plan.mode != "coordinated":
@@ -117,13 +117,13 @@ def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network can tell."""
     import contextlib
 
+    from entrypoint.check import probe
     from entrypoint.check.node import cheap
     from entrypoint.errors import CLASSES
-    from entrypoint.host import look
 
     if outcome.program or outcome.status not in CLASSES:
         return
     with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
-        for finding in cheap(look.cheap(plan), plan, plan.topology.me):
+        for finding in cheap(probe.cheap(plan), plan, plan.topology.me):
             needed = f", needed: {finding.needed}" if finding.needed else ""
             log(f"seen here: {finding.what} | {finding.seen}{needed} | {finding.fix}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),

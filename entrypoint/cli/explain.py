@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import show, width
+from entrypoint.output.log import show, width
 from entrypoint.text import escaped
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 _ALL = "`entrypoint explain` lists all"
 _LONG = 5  # messages that are explained in full; of more, only the first lines are shown

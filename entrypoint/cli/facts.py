@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import command, job_arguments
-from entrypoint.host.speaker import show
+from entrypoint.output.log import show
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -23,8 +23,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the platform. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.host.facts import read
     from entrypoint.plan import seen
+    from entrypoint.system.facts import read
 
     answer = seen.seen(read(), inputs.spec(args)[0].platform)  # no platform reads the network or runs mpirun
     show(seen.text(answer))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
 from entrypoint.errors import CantCreateError
-from entrypoint.host.speaker import show
+from entrypoint.output.log import show
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -23,7 +23,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print whether the job has started on this node. Returns 0 or 1."""
-    from entrypoint.host import health
+    from entrypoint.record import health
 
     ready, text = health.check()
     with contextlib.suppress(CantCreateError):  # a probe needs only the status

@@ -18,7 +18,7 @@ TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's
 
 def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     """Return the job spec, and the facts of this container."""
-    from entrypoint.host import facts
+    from entrypoint.system import facts
 
     return spec(args)[0], facts.of_job(facts.read())()
 
@@ -46,7 +46,7 @@ def text(path: str) -> str:
 
 
 def _read(path: str, name: str, hint: str) -> bytes:
-    from entrypoint.host import files
+    from entrypoint.system import files
 
     try:
         return files.read(path)

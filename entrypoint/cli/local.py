@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 from entrypoint.errors import ConfigError, OsError, RetryError, UsageError
-from entrypoint.plan import faults, local
+from entrypoint.local import faults
+from entrypoint.local import settings as local
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.local.guard import Child
     from entrypoint.model import Facts
-    from entrypoint.programs.guard import Child
+    from entrypoint.output.log import Logger
 
 # Debian's; the rest is Open MPI's.
 _PACKAGES = {"sshd": "openssh-server", "libnss_wrapper.so": "libnss-wrapper", "mpiexec.hydra": "mpich"}
@@ -38,7 +39,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run all nodes. Returns worker-0's exit status."""
-    from entrypoint.programs import guard
+    from entrypoint.local import guard
 
     log.name = "local"
     process = guard.split("entrypoint-local-")
@@ -54,7 +55,7 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     import asyncio
 
     from entrypoint import registry
-    from entrypoint.host import facts
+    from entrypoint.system import facts
 
     local.refuse(inputs.overrides(args))
     for name in local.unheard():
@@ -88,7 +89,7 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
 async def _run(
     argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, child: Child, log: Logger
 ) -> int:
-    from entrypoint.programs.nodes import LocalCluster, NodeCommand
+    from entrypoint.local.cluster import LocalCluster, NodeCommand
 
     nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, child.signals, names.show, log)
     try:
@@ -151,9 +152,9 @@ def _free_ports() -> int:
 def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -> None:
     """Raise EntrypointError for what worker-0 would refuse, and if this machine lacks what the job needs."""
     from entrypoint import spec as specs
-    from entrypoint.host import process, sshd
     from entrypoint.plan import settle
     from entrypoint.plan.topology import NAMES
+    from entrypoint.system import process, sshd
 
     spec = specs.load(text if args.spec else None, args.spec or "", here.env, inputs.overrides(args))
     plan = settle(spec, here)
@@ -196,7 +197,7 @@ def _check_names(env: dict[str, str], names: Names) -> None:
 def _put(file: str, text: str) -> None:
     from pathlib import Path
 
-    from entrypoint.host import files
+    from entrypoint.system import files
 
     with files.explained(Path(file), "TMPDIR"):
         files.put(Path(file), text.encode("utf-8", "surrogateescape"), 0o600)

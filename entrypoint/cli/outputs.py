@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError
-from entrypoint.host.speaker import answer
 from entrypoint.model import File
+from entrypoint.output.log import answer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def give(text: str, out: str | None, log: Logger) -> int:
@@ -30,7 +30,7 @@ def give(text: str, out: str | None, log: Logger) -> int:
 
 def write(folder: Path, output: Sequence[File]) -> None:
     """Write the files of a command, each as a whole. Raises CantCreateError if they cannot be written."""
-    from entrypoint.host import files
+    from entrypoint.system import files
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from entrypoint import __version__, errors, secret
 from entrypoint.cli import NAMES
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import answer, width
+from entrypoint.output.log import answer, width
 from entrypoint.spec import fields
 
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
-from entrypoint.host.speaker import answer
+from entrypoint.output.log import answer
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -25,9 +25,9 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.host import checks
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
+    from entrypoint.system import checks
 
     spec, facts = inputs.job(args)
     plan, refused = checks.dry_run(spec, facts, settle(spec, facts), log)

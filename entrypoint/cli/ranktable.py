@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import command
 from entrypoint.errors import UsageError
-from entrypoint.host.speaker import show
+from entrypoint.output.log import show
 
 if TYPE_CHECKING:
     import argparse
     from typing import Any
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

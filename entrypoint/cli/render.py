@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

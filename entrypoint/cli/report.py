@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import command
 from entrypoint.errors import NoInputError, RefusedError
-from entrypoint.host.speaker import show
+from entrypoint.output.log import show
 from entrypoint.text import escaped
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -30,8 +30,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
-    from entrypoint.host.result import timeline_of
-    from entrypoint.report import merge, words
+    from entrypoint.record import merge, words
+    from entrypoint.record.result import timeline_of
 
     folder = args.run_dir.rstrip("/") or "/"
     file = folder if folder.endswith(".json") else timeline_of(folder)
@@ -43,11 +43,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         raise NoInputError("EP042 there is no timeline to read", f"{file}: {error.detail}", hint) from None
     timeline, outcome = merge.parse(text, file), _outcome(file)
     if args.html:
-        from entrypoint.report.page import page
+        from entrypoint.record.page import page
 
         outputs.give(page(timeline, outcome), args.html, log)
     if args.trace:
-        from entrypoint.report.trace import trace
+        from entrypoint.record.trace import trace
 
         outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
@@ -59,7 +59,7 @@ def _outcome(file: str) -> str:
     """Return how the job ended, by the result file next to it; "" if there is none."""
     from pathlib import Path
 
-    from entrypoint.host import status
+    from entrypoint.record import status
 
     result = status.result(Path(file.removesuffix("-timeline.json")))
     return f"ended with {result['status']}: {escaped(result['reason'])}" if result else ""
@@ -69,7 +69,7 @@ def _check_owner(file: str) -> None:
     """Raise RefusedError if another user may have put the file there."""
     import os
 
-    from entrypoint.host.files import is_trusted
+    from entrypoint.system.files import is_trusted
 
     with contextlib.suppress(OSError):
         if not is_trusted(file, about := os.lstat(file)):

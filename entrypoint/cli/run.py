@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
     from entrypoint.model import Facts
+    from entrypoint.output.log import Logger
     from entrypoint.spec import JobSpec
 
 
@@ -35,17 +35,17 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
 
     Returns the node's exit status in the job.
     """
-    from entrypoint.host import process
-    from entrypoint.host.result import recorded
-    from entrypoint.host.signals import Signals, StoppedBySignal
+    from entrypoint.record.result import recorded
+    from entrypoint.system import process
+    from entrypoint.system.signals import Signals, StoppedBySignal
 
     process.show(process.WAITING)
     try:
         with recorded(log) as result:
             signals = Signals(log)
             signals.watch()  # before anything slow
-            from entrypoint.host.facts import of_job, read
             from entrypoint.plan import locate, settle
+            from entrypoint.system.facts import of_job, read
 
             spec, facts = inputs.spec(args)[0], read()
             spec = of(spec) if of else spec
@@ -58,7 +58,7 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
                 return outcome.status
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
-            from entrypoint.run import execute
+            from entrypoint.node import execute
 
             result.about(topology)
             log.node = topology.this.label

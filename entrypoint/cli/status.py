@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli.parser import command
-from entrypoint.host.descriptors import write_all
-from entrypoint.host.speaker import answer
+from entrypoint.output.log import answer
+from entrypoint.system.descriptors import write_all
 from entrypoint.text import columns, duration, json_document, one_line
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.host.speaker import Logger
+    from entrypoint.output.log import Logger
 
 _EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
@@ -39,7 +39,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and the job's status once it has ended."""
     import os
 
-    from entrypoint.host import status
+    from entrypoint.record import status
 
     where = args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", "")
     if args.watch:
@@ -63,7 +63,7 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
     import json
     import os
 
-    from entrypoint.host import status
+    from entrypoint.record import status
 
     run_dir, pid = None, 0
     before: set[tuple[str, ...]] = set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from entrypoint.job.analysis import ended
+from entrypoint.job.failure import ended
 from entrypoint.values import dataclass
 
 ID = re.compile(r"\bEP[0-9]{3}\b")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from entrypoint import heartbeat
 from entrypoint.job import actions, messages
-from entrypoint.job.analysis import follow
+from entrypoint.job.failure import follow
+from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome
 from entrypoint.phases import Phase
 

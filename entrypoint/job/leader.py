@@ -11,15 +11,15 @@ from typing import Any
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import AwaitedEnds, ProgramExit, UserSignals, ended, of_program, on_node
 from entrypoint.job.ending import Ending
+from entrypoint.job.failure import AwaitedEnds, ProgramExit, UserSignals, ended, of_program, on_node
+from entrypoint.job.inquiry import Inquiry
+from entrypoint.job.launch import NO_LOGIN, LaunchMonitor
+from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
-from entrypoint.job.ranks import NO_LOGIN, LaunchMonitor
 from entrypoint.job.rollcall import RollCall, has_run
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
-from entrypoint.job.survey import Inquiry
-from entrypoint.job.talk import Outbox
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from entrypoint import __version__
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import difference, named, short
 from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
 from entrypoint.model import Node, Outcome, Plan, Topology
 from entrypoint.phases import Phase

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from entrypoint.errors import RetryError
 from entrypoint.job import messages
+from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-from entrypoint.job.talk import Outbox
 from entrypoint.model import Outcome
 
 _SHOWN = 15.0  # seconds for every node to show its stacks

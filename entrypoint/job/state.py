@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from entrypoint.job import actions
-from entrypoint.job.machine import Scheduler
 from entrypoint.job.peers import Peers
+from entrypoint.job.scheduler import Scheduler
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec

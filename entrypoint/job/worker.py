@@ -9,8 +9,8 @@ from typing import Any
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.analysis import difference, ended, follow
 from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.failure import difference, ended, follow
 from entrypoint.job.rollcall import Misdirected, has_run, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan

@@ -12,7 +12,7 @@ from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchStart, Memb
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
-_TOKEN = "token"  # as host/keys.py calls it
+_TOKEN = "token"  # as system/keys.py calls it
 # Servers of every node, in the order of their ports: the first has the one after the head's.
 _SERVERS = (
     "node-manager-port",

@@ -110,7 +110,7 @@ def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, 
 
 
 def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
-    """The command line of `programs/supervise.py` with this launch's program of that number."""
+    """The command line of `ranks/supervise.py` with this launch's program of that number."""
     program = launch.programs[number]
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:

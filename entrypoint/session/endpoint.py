@@ -18,10 +18,10 @@ from io import FileIO
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.host.files import RunDir
-from entrypoint.host.pipes import PipeListener
 from entrypoint.job import messages
 from entrypoint.session import codec
+from entrypoint.system.files import RunDir
+from entrypoint.system.pipes import PipeListener
 from entrypoint.wire import Invalid
 
 _FROM, _TO = 3, 4  # the session's streams in `attend`

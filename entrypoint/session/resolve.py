@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.host.progress import rest
-from entrypoint.host.threads import in_thread
+from entrypoint.system.clock import rest
+from entrypoint.system.threads import in_thread
 
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 

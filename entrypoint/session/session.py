@@ -8,12 +8,11 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.host.speaker import Log
 from entrypoint.job import events
 from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 from entrypoint.session.transport import Transport
-from entrypoint.text import one_line
+from entrypoint.text import Log, one_line
 from entrypoint.wire import Invalid
 
 WORDS = 1000  # characters of a session's stderr that are shown

@@ -2,7 +2,7 @@
  *
  * That Python has a C library of its own, and what LD_PRELOAD names was made for the image's: it may not load with ours,
  * and Python would end before its first line. So names such as LD_PRELOAD become lD_PRELOAD on the way;
- * entrypoint/host/proc.py undoes it, so that programs get what the container was given. Static: it runs on any image.
+ * entrypoint/system/proc.py undoes it, so that programs get what the container was given. Static: it runs on any image.
  */
 #include <stdio.h>
 #include <string.h>

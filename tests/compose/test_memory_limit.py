@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fault("5", "the kernel's own count, and a control", lau
 # The toolkit's own interpreter in the image watches; the child takes what it is told to.
 WATCH = """
 import subprocess, sys
-from entrypoint.host.cgroups import Memory
+from entrypoint.system.cgroups import Memory
 memory = Memory()
 child = subprocess.run([sys.executable, "-c", f"x = b'x' * ({sys.argv[1]} << 20)"])
 print(child.returncode, memory.oom_killed())

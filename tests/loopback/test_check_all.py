@@ -18,9 +18,9 @@ pytestmark = pytest.mark.see
 
 # The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot start programs reliably.
 CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
-LIES = f"from entrypoint.host import look; look.from_json = lambda seen: {{'handles': 'many'}}; {BEGIN}"
+LIES = f"from entrypoint.check import probe as look; look.from_json = lambda seen: {{'handles': 'many'}}; {BEGIN}"
 MUTE = f"""
-from entrypoint.host import look
+from entrypoint.check import probe as look
 async def observe(*given):
     import asyncio
     await asyncio.get_running_loop().create_future()

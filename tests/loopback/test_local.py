@@ -307,7 +307,7 @@ def test_a_mistake_is_one_error(local: Callable[..., Local], words: tuple[str, .
 
 def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     code = (
-        "import sys; from entrypoint import cli; from entrypoint.host import facts\n"
+        "import sys; from entrypoint import cli; from entrypoint.system import facts\n"
         "facts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'; facts.names_library = lambda: None\n"
         "sys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun', '--late-dns', '1s', '--', 'true']\n"
         "cli.script()"

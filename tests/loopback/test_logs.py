@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.host import proc
+from entrypoint.system import proc
 from tests.cluster import Cluster, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))

@@ -118,7 +118,7 @@ def few(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", "-l", str(each)], check=True)
 
 
-LATE = "import entrypoint.host.checks as checks; checks._FILES = 1; from entrypoint.cli import script; script()"
+LATE = "import entrypoint.system.checks as checks; checks._FILES = 1; from entrypoint.cli import script; script()"
 
 
 @pytest.mark.promise("a node that cannot write its files tells the others")

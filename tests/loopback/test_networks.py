@@ -27,7 +27,7 @@ HOOKED = """
 import sys
 from pathlib import Path
 from entrypoint.cli import script
-from entrypoint.programs import hooks
+from entrypoint.ranks import hooks
 hooks.FOLDER = Path(sys.argv.pop(1))
 script()
 """

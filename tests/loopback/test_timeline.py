@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from entrypoint.report.merge import Timeline, parse
+from entrypoint.record.merge import Timeline, parse
 from tests.cluster import Cluster, until
 
 LATE = 15.0

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from entrypoint.host.files import RunDir
-from entrypoint.programs.agents import ALL, Agents
+from entrypoint.ranks.agents import ALL, Agents
 from entrypoint.render import render
+from entrypoint.system.files import RunDir
 from tests.process.bench import in_loop
 
 COMMAND = 'PATH=/bin:$PATH ; orted -mca ess "env" -mca orte_hnp_uri "1.0;tcp://10.0.0.1:3" # \'é\''

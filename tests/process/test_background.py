@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint import run
+from entrypoint import node
 
 
-class Loop(run.Loop):
+class Loop(node.Loop):
     """A node's event loop of which only the background work is there."""
 
     def __init__(self) -> None:

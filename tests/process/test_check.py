@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from entrypoint.check import kernel
 from entrypoint.check.observed import Port
-from entrypoint.host import machine
 from tests.cluster import BEGIN, SMALL, until
 
 pytestmark = pytest.mark.see
@@ -211,7 +211,7 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
     (tmp_path / "dev/infiniband").mkdir(parents=True)
     for name in ("uverbs0", "uverbs1", "rdma_cm"):
         (tmp_path / "dev/infiniband" / name).touch()
-    assert machine.rdma(tmp_path) == {
+    assert kernel.rdma(tmp_path) == {
         "ports": (
             Port("mlx5_0", "1", "InfiniBand", "ACTIVE", "400 Gb/sec (4X NDR)"),
             Port("mlx5_bond_0", "1", "Ethernet", "DOWN", "40 Gb/sec (4X QDR)"),

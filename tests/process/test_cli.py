@@ -295,7 +295,7 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
             assert (done.returncode, done.stderr) == (0, "")
         # A probe's status is its answer, whoever reads the words.
         not_ready = (
-            "from entrypoint import cli; from entrypoint.host import health; health.check = lambda: (False, 'no')"
+            "from entrypoint import cli; from entrypoint.record import health; health.check = lambda: (False, 'no')"
         )
         words = [sys.executable, "-c", f"{not_ready}; cli.script()", "health"]
         assert subprocess.run(words, cwd=cwd, stdout=write, check=False).returncode == 1

@@ -25,10 +25,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from entrypoint.errors import ConfigError, EntrypointError, NoInputError
-from entrypoint.host import keys, openssl
 from entrypoint.model import Device, Facts, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
+from entrypoint.system import keys, openssl
 
 SECRET = secrets.token_hex(32)
 NODES = ("worker-0", "worker-1", "worker-2")

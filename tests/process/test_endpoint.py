@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint.host.files import RunDir
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
+from entrypoint.system.files import RunDir
 from tests.process.bench import in_loop
 
 HELLO = codec.pack(messages.Start(1))
@@ -231,7 +231,7 @@ async def test_the_end_of_the_endpoint_ends_every_session(folder: Path) -> None:
 
 LISTENS = """
 import asyncio, sys
-from entrypoint.host.files import RunDir
+from entrypoint.system.files import RunDir
 from entrypoint.session.endpoint import Endpoint
 async def listen():
     Endpoint(lambda message: print("heard", flush=True), print, lambda first: False).open(RunDir(sys.argv[1]))

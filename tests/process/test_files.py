@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.files import RunDir, read
+from entrypoint.system.files import RunDir, read
 from tests.unit.test_files import held, refusal
 
 HOLDER = """\
 import os, sys
-from entrypoint.host.files import RunDir, make_folders
+from entrypoint.system.files import RunDir, make_folders
 run_dir = RunDir(sys.argv[1])
 run_dir.write("left", "behind", 0o600)
 print("held", flush=True)
@@ -52,7 +52,7 @@ def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
 
 KILLED_AT = """
 import os, signal, sys
-from entrypoint.host.files import RunDir
+from entrypoint.system.files import RunDir
 run_dir = RunDir(sys.argv[1])
 for name in ("a", "k", "z"):  # before, around and after the lock, however they are ordered
     run_dir.write(name, "secret", 0o600)

@@ -17,7 +17,7 @@ time.sleep(600)
 """
 ENDS = """
 import asyncio, socket, subprocess, sys
-from entrypoint.host import children, process
+from entrypoint.system import children, process
 holder = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
 port = int(holder.stdout.readline())
 if sys.argv[2] == "sweep":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host import health
+from entrypoint.record import health
 from tests.containers import TREE
 
 Check = Callable[[Path], tuple[bool, str]]
@@ -151,7 +151,7 @@ def test_a_real_process(probe: tuple[str, ...]) -> None:
     """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else boots."""
     script = f"""
 import subprocess, sys
-from entrypoint.host import process
+from entrypoint.system import process
 def ask():
     done = subprocess.run({probe!r}, capture_output=True, text=True)
     print(done.returncode, (done.stdout + done.stderr).strip())

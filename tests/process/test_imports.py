@@ -26,21 +26,21 @@ print(*(seen or modules()), sep="\\n", file=sys.stderr)
 """
 # A node goes as far as it gets by itself, and starts no sshd.
 NODE = """
-    from entrypoint import run
-    from entrypoint.host import keys
+    from entrypoint import node
+    from entrypoint.system import keys
     from entrypoint.model import Outcome
     async def end(self):
         if len(self._topology.nodes) > 1:
             keys.load(self._spec, self._topology)
             if self._topology.is_leader:
-                import entrypoint.session.rollcall
+                import entrypoint.session.calls
         seen.extend(modules())
         return Outcome(0, "seen")
-    run.Loop.run = end
+    node.Loop.run = end
 """
 # A program alone: until this process would become it.
 ALONE = """
-    from entrypoint.host import process
+    from entrypoint.system import process
     from entrypoint.model import Outcome
     process.replace = lambda *given: seen.extend(modules()) or Outcome(0, "seen")
 """
@@ -53,8 +53,8 @@ NEVER = (
     *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna"),
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
-LOOP = ("asyncio", "entrypoint.run", "entrypoint.session", "entrypoint.programs")
-OWN = "entrypoint.session.rollcall", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
+LOOP = ("asyncio", "entrypoint.node", "entrypoint.session", "entrypoint.ranks")
+OWN = "entrypoint.session.calls", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
 
 HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
@@ -71,7 +71,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA)),
     "one rank under mpirun": (
         ("run", "--launcher", "mpirun", "--", "true"),
-        ("entrypoint.session.rollcall", "entrypoint.deploy", "entrypoint.ranktable", JINJA, YAML, SSH, CRYPTO, *NEVER),
+        ("entrypoint.session.calls", "entrypoint.deploy", "entrypoint.ranktable", JINJA, YAML, SSH, CRYPTO, *NEVER),
     ),
     "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
 }
@@ -108,9 +108,9 @@ def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
     worker, leader = (imported(COMMANDS[each][0], tmp_path / each) for each in ("worker", "leader"))
     assert {
         "asyncio",
-        "entrypoint.run",
+        "entrypoint.node",
         "entrypoint.job.worker",
-        "entrypoint.host.sshd",
+        "entrypoint.system.sshd",
     } <= worker
-    assert {"paramiko", "entrypoint.session.rollcall"} <= leader
+    assert {"paramiko", "entrypoint.session.calls"} <= leader
     assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == ["ssl", "yaml.loader"]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from entrypoint.host import network
+from entrypoint.system import network
 
 
 def test_the_kernel_and_ip_agree() -> None:

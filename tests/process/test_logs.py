@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.host.speaker import Logger
+from entrypoint.output.log import Logger
 from tests.cluster import clean_environment
 from tests.process.bench import until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.programs.merge import Merge
+from entrypoint.output.mux import Merge
 
 pytestmark = pytest.mark.see
 
@@ -143,7 +143,7 @@ def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
 
 
 def test_what_nobody_reads_is_given_up_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("entrypoint.programs.merge._LAST", 0.3)
+    monkeypatch.setattr("entrypoint.output.mux._LAST", 0.3)
     read, write = os.pipe()
 
     async def run() -> int:
@@ -186,7 +186,7 @@ def test_a_slow_reader_gets_all_and_holds_memory_down(tmp_path: Path) -> None:
     """64 MiB through a pipe whose reader starts late: read, and not held."""
     code = f"""
 import asyncio, os, resource, sys, threading
-from entrypoint.programs.merge import Merge
+from entrypoint.output.mux import Merge
 async def main():
     merge, (reading, writing) = Merge(), os.pipe()
     merge.add(reading, 1)

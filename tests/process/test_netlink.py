@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from entrypoint.programs import netlink, netpair
-from entrypoint.programs.netlink import Deadline, PeerLink, Unauthenticated, admit, connect
-from entrypoint.programs.netmessages import Drain, Echo, MeasurePair, Pour, Received
+from entrypoint.netcheck import link as netlink
+from entrypoint.netcheck import measure
+from entrypoint.netcheck.link import Deadline, PeerLink, Unauthenticated, admit, connect
+from entrypoint.netcheck.messages import Drain, Echo, MeasurePair, Pour, Received
 from entrypoint.wire import Invalid
 
 pytestmark = pytest.mark.see
@@ -20,8 +21,8 @@ TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 
 
 @pytest.fixture
-def server() -> Iterator[netpair.PairServer]:
-    made = netpair.PairServer(TOKEN)
+def server() -> Iterator[measure.PairServer]:
+    made = measure.PairServer(TOKEN)
     yield made
     made.close()
 
@@ -50,8 +51,8 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
 
 
 @pytest.mark.control("nobody without the job's token takes part in its network check")
-def test_two_nodes_of_a_job_measure(server: netpair.PairServer) -> None:
-    figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
+def test_two_nodes_of_a_job_measure(server: measure.PairServer) -> None:
+    figures = measure.measure("127.0.0.1", server.port, TOKEN, 0.1)
     assert 0 < figures.latency_ms <= figures.worst_ms < 1000
     assert figures.there_gbps > 0.01
     assert figures.back_gbps > 0.01
@@ -59,9 +60,9 @@ def test_two_nodes_of_a_job_measure(server: netpair.PairServer) -> None:
 
 
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
-def test_a_node_of_another_job_is_turned_away_and_named(server: netpair.PairServer) -> None:
+def test_a_node_of_another_job_is_turned_away_and_named(server: measure.PairServer) -> None:
     with pytest.raises(Unauthenticated, match="it turned this node away: another secret"):
-        netpair.measure("127.0.0.1", server.port, OTHER, 0.1)
+        measure.measure("127.0.0.1", server.port, OTHER, 0.1)
     assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
 
 
@@ -84,7 +85,7 @@ def test_something_else_on_the_port_is_said(peer: Callable[..., int]) -> None:
 
 
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
-def test_the_token_never_travels(peer: Callable[..., int], server: netpair.PairServer) -> None:
+def test_the_token_never_travels(peer: Callable[..., int], server: measure.PairServer) -> None:
     """All bytes of both sides, seen by one who passes them on."""
     seen: list[bytes] = []
 
@@ -101,7 +102,7 @@ def test_the_token_never_travels(peer: Callable[..., int], server: netpair.PairS
     assert not any(TOKEN[at : at + 8] in whole for at in range(len(TOKEN) - 8))
 
 
-def test_no_two_challenges_are_alike(server: netpair.PairServer) -> None:
+def test_no_two_challenges_are_alike(server: measure.PairServer) -> None:
     said = []
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", server.port)) as link:
@@ -111,7 +112,7 @@ def test_no_two_challenges_are_alike(server: netpair.PairServer) -> None:
 
 @pytest.mark.control("unauthenticated connections keep no node out of a network check")
 def test_who_says_nothing_is_not_waited_for(
-    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: netpair.PairServer
+    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: measure.PairServer
 ) -> None:
     monkeypatch.setattr(netlink, "HANDSHAKE", 0.3)
     silent, begun = threading.Event(), time.monotonic()
@@ -156,13 +157,13 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
 
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
-        netpair.measure("127.0.0.1", peer(swallow), TOKEN, 0.1)
-    assert time.monotonic() - begun < netpair.limit(0.1)
+        measure.measure("127.0.0.1", peer(swallow), TOKEN, 0.1)
+    assert time.monotonic() - begun < measure.limit(0.1)
     silent.set()
 
 
 @pytest.fixture
-def pair(server: netpair.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
+def pair(server: measure.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
     """The two ends of a link, both in this test."""
     one, other = socket.socketpair()
     yield PeerLink(one, b"a" * 32, b"b" * 32), PeerLink(other, b"b" * 32, b"a" * 32)
@@ -217,7 +218,7 @@ def test_a_message_that_is_taken_from_elsewhere_is_none(pair: tuple[PeerLink, Pe
     assert there.receive(5, Received) == Received(2)
 
 
-def test_two_links_of_the_same_nodes_have_other_keys(server: netpair.PairServer) -> None:
+def test_two_links_of_the_same_nodes_have_other_keys(server: measure.PairServer) -> None:
     with connect("127.0.0.1", server.port, TOKEN) as one, connect("127.0.0.1", server.port, TOKEN) as other:
         assert one.expected(bytes(64)) != other.expected(bytes(64))
         assert one.expected(bytes(64)) != one.answer(bytes(64))  # nor have the two directions
@@ -270,14 +271,14 @@ def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> 
                 link.sendall(netlink.read(link, 64, Deadline(5)))
 
     with pytest.raises(Invalid, match="a round trip that was changed on its way"):
-        netpair.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
+        measure.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
 
 
 @pytest.mark.promise("unauthenticated connections keep no node out of a network check")
-def test_idle_connections_of_one_address_keep_nobody_out(server: netpair.PairServer) -> None:
+def test_idle_connections_of_one_address_keep_nobody_out(server: measure.PairServer) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
     try:
-        figures = netpair.measure("127.0.0.1", server.port, TOKEN, 0.1)
+        figures = measure.measure("127.0.0.1", server.port, TOKEN, 0.1)
         assert figures.there_gbps > 0.01
         assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
         assert len(server._listener._waiting) <= netlink._MOST_OF_ONE
@@ -302,8 +303,8 @@ def test_too_few_file_handles_do_not_end_a_listener(monkeypatch: pytest.MonkeyPa
         plain = netlink.listen(port)
         return Short(plain.family, plain.type, plain.proto, plain.detach())
 
-    monkeypatch.setattr(netpair, "listen", listen)
-    server = netpair.PairServer(TOKEN)
-    assert netpair.measure("127.0.0.1", server.port, TOKEN, 0.1).there_gbps > 0.01
+    monkeypatch.setattr(measure, "listen", listen)
+    server = measure.PairServer(TOKEN)
+    assert measure.measure("127.0.0.1", server.port, TOKEN, 0.1).there_gbps > 0.01
     assert Short.refused == 0
     server.close()

@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from entrypoint import supervised
+from entrypoint.netcheck import link as netlink
+from entrypoint.netcheck import measure
 from entrypoint.netcheck.analysis import findings, summary
+from entrypoint.netcheck.coordinator import Coordinator
+from entrypoint.netcheck.link import PeerLink, connect
+from entrypoint.netcheck.messages import Arrival, Drain, Echo, Leave, MeasurePair, Pour
 from entrypoint.netcheck.result import Limits, Measured, NetcheckResult
 from entrypoint.plan.netcheck import SETTINGS, WHY
 from entrypoint.plan.netcheck import TOKEN as TOKEN_FILE
-from entrypoint.programs import netlink, netpair
-from entrypoint.programs.netlink import PeerLink, connect
-from entrypoint.programs.netmeeting import Coordinator
-from entrypoint.programs.netmessages import Arrival, Drain, Echo, Leave, MeasurePair, Pour
 from entrypoint.wire import Invalid
 from tests.cluster import free_port
 from tests.process.bench import until
@@ -245,7 +246,7 @@ def test_worker_0_survives_a_liar_and_names_him(said: dict[str, Any] | bytes, tm
     port = free_port()
     first, third = (node_of(tmp_path / str(rank), rank, 3, port) for rank in (0, 2))
     until(lambda: can_connect(port), "worker-0 listens")
-    liar = netpair.PairServer(TOKEN)
+    liar = measure.PairServer(TOKEN)
     with connect("localhost", port, TOKEN) as link:
         link.send(Arrival(1, liar.port, "", False), 5)
         order = link.receive(20, MeasurePair)
@@ -278,7 +279,7 @@ def test_a_node_survives_a_peer_that_lies_and_names_it(gbps: str, tmp_path: Path
             else:
                 liar._do(link, order)
 
-    liar = netpair.PairServer(TOKEN)
+    liar = measure.PairServer(TOKEN)
     liar._listener._served = serve_pair
     with connect("localhost", port, TOKEN) as link:
         link.send(Arrival(1, liar.port, "", False), 5)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from entrypoint import plan, registry, run
+from entrypoint import node, plan, registry
 from entrypoint.errors import ConfigError
-from entrypoint.host import checks
-from entrypoint.host.signals import Signals
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import JobSpec, load
+from entrypoint.system import checks
+from entrypoint.system.signals import Signals
 from entrypoint.values import replace
 
 SECRET = secrets.token_hex(32)
@@ -58,9 +58,9 @@ def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.Mon
         assert env.items() >= {var.name: var.value for var in (*planned.env, *planned.launch.programs[0].env)}.items()
         return Outcome(0, "")
 
-    monkeypatch.setattr(run, "boot", boot)
-    monkeypatch.setattr(run.process, "replace", become)
-    monkeypatch.setattr(run.hooks.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
+    monkeypatch.setattr(node, "boot", boot)
+    monkeypatch.setattr(node.process, "replace", become)
+    monkeypatch.setattr(node.hooks.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
     assert planned.roll_call == ("required" if nodes == 2 and given != "roll_call: none" else "none")
     assert ("host_key" in {file.name for file in planned.files}) == (planned.roll_call == "required")
@@ -68,10 +68,10 @@ def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.Mon
     if nodes == 2 and given == "no secret":
         assert [outcome.status for outcome in names_secret] == [78]
         with pytest.raises(ConfigError, match="EP300"):
-            run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+            node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
         return
     assert names_secret == []
-    run.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+    node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
 
@@ -159,7 +159,7 @@ def test_the_rank_table_is_read_or_said_to_decide(
     assert [(each["RANK_ID"].value, each["ASCEND_DEVICE_ID"].value) for each in shown] == order
     assert {each["ASCEND_DEVICE_ID"].origin for each in shown} == {origin}
     if text:
-        from entrypoint.host import rank_table
+        from entrypoint.system import rank_table
 
         cards = asyncio.run(rank_table.wait(facts, topology, 1.0, quiet))
         assert [(str(rank), str(card)) for rank, card in zip(cards.ranks, cards.devices, strict=True)] == order

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.host.files import RunDir
-from entrypoint.programs.ranks import Ranks
+from entrypoint.ranks.reports import Ranks
+from entrypoint.system.files import RunDir
 from tests.process.bench import Bench, until
 
 NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
@@ -224,7 +224,7 @@ def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench)
 
 def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd() -> None:
     code = (
-        "import asyncio, subprocess, time; from entrypoint.host import children\n"
+        "import asyncio, subprocess, time; from entrypoint.system import children\n"
         "child = subprocess.Popen(['sleep', '0.3'])\n"
         "begun = time.monotonic(); asyncio.run(children.gone([child.pid])); print(time.monotonic() - begun)\n"
     )

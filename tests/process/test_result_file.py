@@ -100,7 +100,7 @@ def test_a_pipe_that_nobody_writes_into(kind: str, bench: Bench) -> None:
 
 
 QUICK = """
-from entrypoint.host import files
+from entrypoint.system import files
 files.read.__defaults__ = (0.1,)
 from entrypoint import cli
 cli.script()

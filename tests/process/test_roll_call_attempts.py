@@ -21,11 +21,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from entrypoint import __version__
 from entrypoint.errors import ConfigError
-from entrypoint.host.keys import Keys
 from entrypoint.job import events, messages
 from entrypoint.model import Node, NodeReport
-from entrypoint.session import resolve, rollcall
-from entrypoint.session.rollcall import CallLimits
+from entrypoint.session import calls as rollcall
+from entrypoint.session import resolve
+from entrypoint.session.calls import CallLimits
+from entrypoint.system.keys import Keys
 
 BRIEF = CallLimits(attempt=0.6)
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.signals import Signals
+from entrypoint.system.signals import Signals
 from tests.process.bench import Bench, until
 
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.
 HOOKED = (
-    "import sys; from pathlib import Path; from entrypoint.programs import hooks; hooks.FOLDER = Path(sys.argv.pop(1))"
+    "import sys; from pathlib import Path; from entrypoint.ranks import hooks; hooks.FOLDER = Path(sys.argv.pop(1))"
 )
 FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 CAN_BE_FIRST = subprocess.run([*FIRST, "true"], capture_output=True, check=False).returncode == 0

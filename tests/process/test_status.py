@@ -26,11 +26,11 @@ import pytest
 
 from entrypoint.cli import status as cli_status
 from entrypoint.errors import EntrypointError
-from entrypoint.host import state, status
-from entrypoint.host.speaker import Logger
 from entrypoint.job import actions, events
 from entrypoint.model import Outcome
+from entrypoint.output.log import Logger
 from entrypoint.phases import Phase
+from entrypoint.record import server, status
 from tests.cluster import free_port
 from tests.process.bench import Bench, in_loop, until
 from tests.simulation.world import plans
@@ -148,7 +148,7 @@ def test_several_have_to_be_told_apart() -> None:
 AS_ANOTHER = """
 import json, locale, os, sys
 from entrypoint import cli
-import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.host.status, entrypoint.spec
+import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.record.status, entrypoint.spec
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -390,7 +390,7 @@ async def talk(path: Path, data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def door(folder: Path, answer: Callable[[str], tuple[str, str] | None]) -> Any:
-    made = state._Door(state._private(folder), answer)
+    made = server._Door(server._private(folder), answer)
     try:
         yield folder / "entrypoint.sock"
     finally:
@@ -430,7 +430,7 @@ def test_what_is_asked(request_: bytes, answer: bytes, place: Path) -> None:
 )
 def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the next have a turn."""
-    monkeypatch.setattr(state, "_PATIENCE", 1.0)
+    monkeypatch.setattr(server, "_PATIENCE", 1.0)
 
     @in_loop
     async def tried() -> None:
@@ -461,7 +461,7 @@ def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     """The table of nodes is broken on purpose."""
     broken = (
-        "from entrypoint.job import board; from entrypoint import cli\n"
+        "from entrypoint.record import nodes as board; from entrypoint import cli\n"
         "board.NodeTable.saw = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
@@ -476,7 +476,7 @@ def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
     spec, plan, _ = plans(3, "mpirun", 0, 0)
     told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
-    shown = state.State(spec, plan, told, place, lambda: 0.0, Logger())
+    shown = server.State(spec, plan, told, place, lambda: 0.0, Logger())
     details = {1: "x\0hush-hush-hush", 2: "no DNS"}
     wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
     shown.saw(events.TimerFired(), wanted, time.monotonic())
@@ -503,7 +503,7 @@ def test_an_error_in_an_answer_ends_nothing(place: Path) -> None:
 def test_what_a_killed_one_left_is_taken_over(place: Path) -> None:
     @in_loop
     async def tried() -> None:
-        left = state._private(place)
+        left = server._private(place)
         left.close()  # and its socket's file stays
         with door(place, here) as path:
             assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).endswith(b"well\n")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from entrypoint import supervised
-from entrypoint.programs import stream
+from entrypoint.output import stream
 from tests.process.bench import until
 
 KEEP = [sys.executable, "-I", "-S", supervised.FILE]

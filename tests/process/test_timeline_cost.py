@@ -12,14 +12,15 @@ import pytest
 
 COST = """
 import sys, time
-from entrypoint.host import files, proc, result
+from entrypoint.system import files, proc
+from entrypoint.record import result
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Device, Node, Topology
 from entrypoint.session import codec
 import json, pathlib
 begun = time.process_time()
-from entrypoint.host import timeline
-from entrypoint.job.record import TimelineRecorder
+from entrypoint.record import timeline
+from entrypoint.record.recorder import TimelineRecorder
 topology = Topology("job", (Node(0, "a", 64), Node(1, "b", 64)), 1, "local", Device("cpu", 0, ""), sys.argv[1], "u")
 now = time.monotonic()
 record = TimelineRecorder(topology, timeline.before(now, now), now)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host import files, status
+from entrypoint.record import status
+from entrypoint.system import files
 from tests.process.bench import Bench, until
 
 FORGED = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}

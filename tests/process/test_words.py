@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.speaker import Logger
+from entrypoint.output.log import Logger
 from tests.process.bench import Bench, until
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "2", "--")

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Plan, Site
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
+from entrypoint.system import keys
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 NEEDED = [name for name, there in (("sshd", SSHD), ("ssh", shutil.which("ssh"))) if not there]

@@ -17,8 +17,8 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from entrypoint.host import keys
 from entrypoint.model import Device, Node, Topology
+from entrypoint.system import keys
 
 HOSTS, PORT, JOB = sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3]
 GUESSES = ("0123456789abcdef", "0123456789abcdef0123456789abcdef", "changeme-changeme", "secret", JOB, "", "entrypoint")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
+from entrypoint.system import keys
 from tests.cluster import Cluster
 from tests.security.door import needs_ssh
 

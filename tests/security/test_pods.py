@@ -118,7 +118,7 @@ def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> No
     script = (
         "import io, sys, paramiko\n"
         "from entrypoint.model import Device, Node, Topology\n"
-        "from entrypoint.host import keys\n"
+        "from entrypoint.system import keys\n"
         "nodes = tuple(Node(rank, f'worker-{rank}', 1) for rank in range(2))\n"
         "t = Topology(job='known-job', nodes=nodes, me=0, platform='local', device=Device('cpu', 0, ''),\n"
         "             run_dir='/x', log_dir='/x', user='ma-user')\n"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError, NoInputError, SpecError
-from entrypoint.host import keys
 from entrypoint.model import Device, Facts, Node, Site, Topology
 from entrypoint.plan.topology import build
 from entrypoint.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.spec import Override, load
+from entrypoint.system import keys
 
 TREE = Path(__file__).parents[2]
 WEAK = [

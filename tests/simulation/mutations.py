@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[2]
-MOST = 2000  # schedules within which each must be found
+MOST = 5000  # schedules within which each must be found
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import events, messages
-from entrypoint.programs import below
+from entrypoint.ranks import below
 from tests.simulation.schedule import GRACE
 
 if TYPE_CHECKING:

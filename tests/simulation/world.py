@@ -12,15 +12,16 @@ from functools import lru_cache, partial
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.job import actions, analysis, events, messages
-from entrypoint.job.board import NodeTable
+from entrypoint.check.report import question
+from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
-from entrypoint.job.record import TimelineRecorder
 from entrypoint.job.worker import Worker
-from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
+from entrypoint.record.nodes import NodeTable
+from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 from tests.simulation.programs import Meeting, Mpirun, Programs
@@ -148,7 +149,7 @@ class Container:
         """Its entrypoint starts, or starts again."""
         spec, leader, worker = self._world.plans
         if self._world.schedule.look is not None:
-            leader, worker = (replace(plan, check=Check(LIMIT)) for plan in (leader, worker))
+            leader, worker = (replace(plan, check=question(LIMIT)) for plan in (leader, worker))
         self.boots += 1
         self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
@@ -255,7 +256,7 @@ class Container:
     def _do_openendpoint(self, action: actions.OpenEndpoint) -> None:
         not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
         if self._world.schedule.unwritable == self.rank:
-            if not analysis.reopens(not_ready, UNWRITABLE):
+            if not failure.reopens(not_ready, UNWRITABLE):
                 self._soon(events.Faulted(not_ready or UNWRITABLE))
                 return
             not_ready = UNWRITABLE  # it boots anew, in another place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.job.analysis import (
+from entrypoint.job.failure import (
     AwaitedEnds,
     ProgramExit,
     RankReports,

@@ -11,13 +11,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
-from entrypoint.job import events, messages, metrics
-from entrypoint.job.board import NodeTable
+from entrypoint.job import events, messages
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.phases import STATUSES
 from entrypoint.plan import settle
+from entrypoint.record import metrics
+from entrypoint.record.nodes import NodeTable
 
 pytestmark = pytest.mark.see
 ROOT = Path(__file__).parents[2]

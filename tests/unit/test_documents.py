@@ -119,7 +119,7 @@ def test_every_file_and_test_that_a_page_names_is_there() -> None:
 
 @pytest.mark.control("every file and test that a page names exists, and every port is documented")
 def test_a_file_or_test_that_is_gone_is_named() -> None:
-    assert gone("see entrypoint/host/derive.py and `test_of_old`, entrypoint/run.py") == [
+    assert gone("see entrypoint/host/derive.py and `test_of_old`, entrypoint/node.py") == [
         "entrypoint/host/derive.py",
         "test_of_old",
     ]

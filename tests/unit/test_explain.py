@@ -27,14 +27,14 @@ ENDS |= {"RunDirTaken": 78}
 PASSED_ON = {
     "check/report.py": ["words"],  # nothing is wrong
     "errors.py": ["str(self)"],
-    "host/result.py": ["'; '.join(error.lines())"],
+    "record/result.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
     "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],  # what two_leaders says
-    "job/ranks.py": ["self._lost"],
+    "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
-    "run.py": ["what"],  # sshd's failure
-    "session/rollcall.py": ["f'{node.host}: {answer.summary}'", "*answer.not_ready"],
-    "job/analysis.py": ["f'{id}{end.reason}'"],
+    "node.py": ["what"],  # sshd's failure
+    "session/calls.py": ["f'{node.host}: {answer.summary}'", "*answer.not_ready"],
+    "job/failure.py": ["f'{id}{end.reason}'"],
 }
 
 

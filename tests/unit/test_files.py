@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import CantCreateError, ConfigError
-from entrypoint.host.files import RunDir, make_folders, read
+from entrypoint.system.files import RunDir, make_folders, read
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -390,7 +390,7 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match=r"not a regular file, and its end did not come within 0\.1s"):
         read(str(tmp_path / "fifo"), 0.1)
-    monkeypatch.setattr("entrypoint.host.files.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("entrypoint.system.files.MAX_BYTES", 1 << 20)
     with pytest.raises(OSError, match="more than 1 MiB"):
         read("/dev/zero")
     with pytest.raises(IsADirectoryError):

@@ -10,8 +10,8 @@ import pytest
 from entrypoint import registry, spec
 from entrypoint.errors import SpecError
 from entrypoint.job import actions, messages
-from entrypoint.job.machine import Scheduler
-from entrypoint.job.ranks import LaunchMonitor
+from entrypoint.job.launch import LaunchMonitor
+from entrypoint.job.scheduler import Scheduler
 from entrypoint.launchers import hydra
 from entrypoint.model import Facts, Launch, LaunchRanks
 from entrypoint.plan import assume_members, topology

@@ -8,12 +8,12 @@ import pytest
 
 from entrypoint import interfaces, plan
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.host import checks, openmpi
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site
 from entrypoint.plan.members import interface_words
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
+from entrypoint.system import checks, openmpi
 from entrypoint.values import replace
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")

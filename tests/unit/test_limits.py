@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.cgroups import Processes
+from entrypoint.system.cgroups import Processes
 
 V1 = ("8:pids:/docker/abc", "90 86 0:32 /docker/abc /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids", "pids")
 V2 = ("0::/", "30 29 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate", "")

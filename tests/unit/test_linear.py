@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
-from entrypoint.check import cards, smi
+from entrypoint.check import cards, programs, smi
 from entrypoint.deploy import slurm
-from entrypoint.host import tools
 from entrypoint.launchers import _command, _nested, mpirun
-from entrypoint.plan import faults
+from entrypoint.local import faults
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
@@ -74,9 +73,9 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "addresses of a rank table": lambda text: [make._ADDRESS.fullmatch(line) for line in text.splitlines()],
     "number of a pod": table._POD_NUMBER.fullmatch,
     "number of a rank table": read._NUMBER.fullmatch,
-    "version of a program": tools._first,
-    "version of MPICH": tools._mpich,
-    "version of CANN": tools._CANN_VERSION.search,
+    "version of a program": programs._first,
+    "version of MPICH": programs._mpich,
+    "version of CANN": programs._CANN_VERSION.search,
     "nvidia-smi": lambda text: _quiet(smi.nvidia, text),
     "npu-smi": lambda text: _quiet(smi.npu, f"npu-smi {text}"),
     "device files": lambda text: cards._FILES.search(text),
@@ -164,13 +163,13 @@ ELSEWHERE = {
     "deploy/modelarts.py": "classes that have no character in common",
     "devices/ascend.py": "names of device files",
     "devices/nvidia.py": "names of device files",
-    "host/cgroups.py": "three digits",
-    "host/openmpi.py": "classes that have no character in common",
+    "system/cgroups.py": "three digits",
+    "system/openmpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "plan/__init__.py": "the launchers' own, above",
     "platforms/_names.py": "a job's name, above",
     "platforms/modelarts.py": "a job's name, above",
-    "programs/unite.py": "classes that have no character in common",
+    "output/unite.py": "classes that have no character in common",
     "spec/loading.py": "one class",
     "spec/yamlfile.py": "line ends and a tag",
 }

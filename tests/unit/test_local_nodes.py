@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.errors import UsageError
-from entrypoint.plan import faults, local
-from entrypoint.plan.faults import Fault, Faults
+from entrypoint.local import faults, settings
+from entrypoint.local.faults import Fault, Faults
 from entrypoint.spec import Override, load
 
 pytestmark = pytest.mark.see
@@ -63,7 +63,7 @@ SPEC = "hosts: [gpu-17:8, gpu-18]\nslots: 2\nmpi: {mca_args: '%s'}\n"
 
 
 def test_a_node_knows_itself_and_the_others() -> None:
-    ours = local.settings(load(SPEC % "", "job.yaml", {}, {}), 3, 1, "/tmp/x", 20000, by_name=False)
+    ours = settings.settings(load(SPEC % "", "job.yaml", {}, {}), 3, 1, "/tmp/x", 20000, by_name=False)
     assert ours == {
         "ENTRYPOINT_HOSTS": "worker-0:8=127.0.0.2,worker-1=127.0.0.3,worker-2=127.0.0.4",
         "ENTRYPOINT_NODE_RANK": "1",
@@ -84,30 +84,30 @@ def test_a_node_knows_itself_and_the_others() -> None:
 
 
 def test_where_names_come_late_nodes_have_names_alone() -> None:
-    ours = local.settings(load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True)
+    ours = settings.settings(load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True)
     assert ours["ENTRYPOINT_HOSTS"] == "worker-0:8,worker-1=worker-1"
-    assert local.names([1]) == "127.0.0.3 worker-1\n::ffff:127.0.0.3 worker-1\n"
-    env = local.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x", 1)
+    assert settings.names([1]) == "127.0.0.3 worker-1\n::ffff:127.0.0.3 worker-1\n"
+    env = settings.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x", 1)
     assert env["LD_PRELOAD"] == "/a.so:/b.so"
     assert env["NSS_WRAPPER_HOSTS"] == "/tmp/x/hosts-1"
 
 
 def test_who_tells_open_mpi_the_interface_is_left_alone() -> None:
     spec = load(SPEC % "-mca btl_tcp_if_include lo", "job.yaml", {}, {})
-    assert "ENTRYPOINT_MPI_INTERFACE" not in local.settings(spec, 2, 0, "/tmp/x", 20000, by_name=False)
+    assert "ENTRYPOINT_MPI_INTERFACE" not in settings.settings(spec, 2, 0, "/tmp/x", 20000, by_name=False)
 
 
 def test_no_setting_of_another_job_reaches_a_node() -> None:
     """Under any name, but for what is not ours to say."""
-    ours = local.settings(load(None, "", {}, {}), 2, 0, "/tmp/x", 20000, by_name=False)
+    ours = settings.settings(load(None, "", {}, {}), 2, 0, "/tmp/x", 20000, by_name=False)
     own = {"ENTRYPOINT_HOSTS": "a,b", "MY_TASK_INDEX": "7", "MASTER_PORT": "1", "ENTRYPOINT_RESTARTS": "2", "A": "b"}
-    env = local.environment(own, ours, 0, "/tmp/x")
+    env = settings.environment(own, ours, 0, "/tmp/x")
     assert {"MY_TASK_INDEX", "MASTER_PORT"} & env.keys() == set()
     assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
     assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
     assert env["TMPDIR"] == "/tmp/x/tmp-0"
-    assert {"ENTRYPOINT_SECRET", "MY_TASK_INDEX", "SSHD_PORT", "ENTRYPOINT_SSH_PORT"} <= local.unheard()
-    assert "ENTRYPOINT_HOSTS" not in local.unheard()
+    assert {"ENTRYPOINT_SECRET", "MY_TASK_INDEX", "SSHD_PORT", "ENTRYPOINT_SSH_PORT"} <= settings.unheard()
+    assert "ENTRYPOINT_HOSTS" not in settings.unheard()
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
 )
 def test_a_node_s_share_of_the_accelerators(own: str | None, cards: int, nodes: int, shares: list[str | None]) -> None:
     env = {"CUDA_VISIBLE_DEVICES": own} if own else {}
-    made = [local.share("CUDA_VISIBLE_DEVICES", env, cards, nodes, node) for node in range(nodes)]
+    made = [settings.share("CUDA_VISIBLE_DEVICES", env, cards, nodes, node) for node in range(nodes)]
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == shares
 
 
 def test_flags_are_passed_on() -> None:
-    words = local.flags({"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="])
+    words = settings.flags({"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="])
     assert words == ["--launcher=plain", "--timeout=5", "--env=A=b c", "--env=D="]
 
 
 @pytest.mark.parametrize(("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)])
 def test_how_many_nodes_there_are(hosts: str, asked: int | None, count: int) -> None:
-    assert local.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count
+    assert settings.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count

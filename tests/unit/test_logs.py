@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from entrypoint import registry
 from entrypoint.errors import SpecError
-from entrypoint.host import lines
 from entrypoint.launchers import mpirun
 from entrypoint.model import Facts
+from entrypoint.output import framing, lines
+from entrypoint.output.unite import tag
 from entrypoint.plan import assume_members, topology
-from entrypoint.programs import frames
-from entrypoint.programs.unite import tag
 from entrypoint.spec import load
 from entrypoint.values import replace
 
@@ -32,11 +31,11 @@ def plain(prefix: bytes = b"") -> lines.Lines:
     return lines.Lines(lines.text(prefix, timestamps=False))
 
 
-def alone(maker: lines.Lines) -> frames.Framer:
-    return frames.Framer(maker, frames.batches)
+def alone(maker: lines.Lines) -> framing.Framer:
+    return framing.Framer(maker, framing.batches)
 
 
-def through(maker: frames.Framer, given: list[bytes]) -> list[bytes]:
+def through(maker: framing.Framer, given: list[bytes]) -> list[bytes]:
     """What is written, call by call."""
     return [piece for data in given for piece in maker.take(data)] + maker.rest()
 
@@ -81,11 +80,11 @@ def test_a_megabyte_stays_one_line_and_no_end_is_cut() -> None:
 @given(given=st.lists(pieces, min_size=2, max_size=2), data=st.data())
 def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], data: st.DataObject) -> None:
     """In whatever order they come: each is written in one call, which a pipe takes whole."""
-    makers = [frames.marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
+    makers = [framing.marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
     written = [through(maker, each) for maker, each in zip(makers, given, strict=True)]
-    assert all(len(piece) <= frames.PIECE for each in written for piece in each)
+    assert all(len(piece) <= framing.PIECE for each in written for piece in each)
     order = data.draw(st.permutations([rank for rank in (0, 1) for _ in written[rank]]))
-    united, turns = frames.FramedInput(plain(), bytearray()), [iter(each) for each in written]
+    united, turns = framing.FramedInput(plain(), bytearray()), [iter(each) for each in written]
     came = b"".join([line for rank in order for line in united.take(next(turns[rank]))] + united.rest())
     for rank in (0, 1):
         asked = b"".join(through(alone(plain(b"%d " % rank)), given[rank]))
@@ -106,14 +105,14 @@ TAGS = [("mpirun", b"[1,%d]<stdout>:"), ("prterun", b"[1,%d]<stdout>: ")]
 def test_what_an_mpi_cuts_and_tags_is_whole_again(
     mpi: str, begin: bytes, given: list[list[bytes]], cut: int, read: int
 ) -> None:
-    streams = [b"".join(through(frames.for_mpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
+    streams = [b"".join(through(framing.for_mpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
     whole = b"".join(b"".join(through(alone(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
     mixed = b""
     for at in range(0, max(map(len, streams)), cut):
         mixed += b"".join(begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:])
     tags = tag(mpi)
     assert tags
-    united = frames.TaggedInput(plain(b"? "), tags)
+    united = framing.TaggedInput(plain(b"? "), tags)
     came = [line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])] + united.rest()
     assert sorted(b"".join(came)) == sorted(whole), "no byte is lost"
     assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(filter(None, ENDS.split(whole)))
@@ -122,10 +121,10 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
 def test_what_no_supervisor_sent_is_told_apart() -> None:
     tags = tag("mpirun")
     assert tags
-    united = frames.TaggedInput(plain(b"[-] "), tags)
+    united = framing.TaggedInput(plain(b"[-] "), tags)
     came = united.take(b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f")
     assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
-    united, tail = frames.FramedInput(plain(b"[-] "), tail := bytearray()), tail
+    united, tail = framing.FramedInput(plain(b"[-] "), tail := bytearray()), tail
     came = united.take(b"torchrun says\npart\x1e7.1:\x1eno\n\x1e8.1:a whole line\x1f\n")
     assert b"".join(came + united.rest()) == b"[-] torchrun says\na whole line\n\x1eno\n[-] part\n"
     assert tail == b"torchrun says\npart"
@@ -149,10 +148,10 @@ def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) 
     tags = tag("mpirun")
     assert tags
     printed = b"".join(given)
-    united: frames.TaggedInput | frames.FramedInput
+    united: framing.TaggedInput | framing.FramedInput
     for sender, united, begin in (
-        (frames.for_mpirun(whole()), frames.TaggedInput(whole(), tags), b"[1,0]<stdout>:"),
-        (frames.marked(whole(), 1), frames.FramedInput(whole(), bytearray()), b""),
+        (framing.for_mpirun(whole()), framing.TaggedInput(whole(), tags), b"[1,0]<stdout>:"),
+        (framing.marked(whole(), 1), framing.FramedInput(whole(), bytearray()), b""),
     ):
         sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
         tagged = [begin + sent[at : at + cut] for at in range(0, len(sent), cut)]
@@ -163,7 +162,7 @@ def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) 
 def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
     tags = tag("mpirun")
     assert tags
-    united = frames.TaggedInput(whole(), tags)
+    united = framing.TaggedInput(whole(), tags)
     came = united.take(b"[1,0]<stderr>:\x1eone\x1f") + united.take(b"---\nmpirun: a warning\n---\n")
     came += united.take(b"[1,0]<stderr>:two\x1fthr") + united.take(b"[1,0]<stderr>:ee\x1f")
     assert b"".join(came) == b"one\n---\nmpirun: a warning\n---\ntwo\nthree\n"
@@ -223,10 +222,10 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
     """A prompt, or the last words of a rank: its own sender may go on with it, others begin a new line."""
 
     def sent(number: int, text: bytes) -> bytes:
-        return b"".join(frames.marked(lines.Lines(lines.as_it_is), number).pieces(text))
+        return b"".join(framing.marked(lines.Lines(lines.as_it_is), number).pieces(text))
 
     def whole(*pieces: bytes) -> bytes:
-        united = frames.FramedInput(lines.Lines(lines.as_it_is), bytearray())
+        united = framing.FramedInput(lines.Lines(lines.as_it_is), bytearray())
         return b"".join([*(b"".join(united.take(piece)) for piece in pieces), *united.rest()])
 
     assert whole(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"

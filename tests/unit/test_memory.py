@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.host.cgroups import Memory
+from entrypoint.system.cgroups import Memory
 
 MIB = 2**20
 V1_NO_LIMIT = 9223372036854771712  # PAGE_COUNTER_MAX, as Linux prints it on 4 KiB pages

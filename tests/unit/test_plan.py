@@ -12,11 +12,11 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.host import checks
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, load
+from entrypoint.system import checks
 from entrypoint.values import replace
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"

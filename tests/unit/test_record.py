@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from entrypoint.job import actions, events, messages
-from entrypoint.job.record import TimelineRecorder
 from entrypoint.model import Device, Node, NodeReport, Topology
 from entrypoint.phases import Phase, Span
+from entrypoint.record.recorder import TimelineRecorder
 
 HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "")
 FACTS = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())

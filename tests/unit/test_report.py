@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from entrypoint.errors import NoInputError
-from entrypoint.report.merge import ClockShift, parse
-from entrypoint.report.page import Axis, page
-from entrypoint.report.trace import trace
-from entrypoint.report.words import table, who_was_last
+from entrypoint.record.merge import ClockShift, parse
+from entrypoint.record.page import Axis, page
+from entrypoint.record.trace import trace
+from entrypoint.record.words import table, who_was_last
 from tests.made_up import merged, recorded, timeline
 
 THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import ConfigError
-from entrypoint.host.result import NodeResult, classify, line
 from entrypoint.model import Device, Node, Outcome, Topology
+from entrypoint.record.result import NodeResult, classify, line
 
 
 @pytest.mark.parametrize(

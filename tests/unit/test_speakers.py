@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
+from entrypoint.check.report import question
 from entrypoint.job import actions, events, messages
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
-from entrypoint.model import Check, Facts, NodeReport, Outcome
+from entrypoint.model import Facts, NodeReport, Outcome
 from entrypoint.plan import settle
 from entrypoint.values import replace
 
@@ -64,7 +65,7 @@ class Node:
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
-        draft = replace(settle(job, FACTS), check=Check(1.0) if check else None)
+        draft = replace(settle(job, FACTS), check=question(1.0) if check else None)
         self.now, self.done = 1000.0, []
         self.answered = 0  # how many of these are
         self.launch = draft.launch

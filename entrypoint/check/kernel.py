@@ -1,0 +1,137 @@
+"""What the kernel says of this machine and container, for `check`: limits, memory, disks, network. Starts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+from entrypoint.check.node import RUN_DIR
+from entrypoint.check.observed import Disk, Link, Port
+from entrypoint.model import Plan
+from entrypoint.system import network, proc
+from entrypoint.system.cgroups import NO_LIMIT, readings
+
+_LINKS = 64  # addresses that are told
+
+Seen = dict[str, Any]  # fields of an Observation
+
+
+def shared_memory(root: Path = Path("/")) -> Seen:
+    """/dev/shm: bytes, or why it cannot be used."""
+    place = root / "dev/shm"
+    try:
+        disk = os.statvfs(place)
+    except OSError as error:
+        return {"shm_problem": f"/dev/shm: {error.strerror}"}
+    seen: Seen = {"shm_free": disk.f_bavail * disk.f_frsize, "shm_total": disk.f_blocks * disk.f_frsize}
+    return seen if os.access(place, os.W_OK) else {"shm_problem": "/dev/shm cannot be written"}
+
+
+def limits(root: Path = Path("/")) -> Seen:
+    """Limits of this process and its cgroup: locked memory, file handles, processes."""
+    handles, locked = resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    pids = [int(text) for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root) if text.isdigit()]
+    used = next(iter(readings("pids", {2: "pids.current", 1: "pids.current"}, root)), "")
+    return {
+        "handles": -1 if handles == resource.RLIM_INFINITY else handles,
+        "memlock": -1 if locked == resource.RLIM_INFINITY else locked,
+        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
+        "pids": min(pids, default=-1),
+        "pids_used": int(used) if used.isdigit() else None,
+    }
+
+
+def processors(root: Path = Path("/")) -> Seen:
+    """CPUs that this process may run on, and the cgroup's limit on how many at a time."""
+    given = []
+    for text in readings("cpu", {2: "cpu.max"}, root):
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            given.append(int(quota) / int(period))
+    quotas, periods = (readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period"))
+    given += [int(quota) / int(period) for quota, period in zip(quotas, periods, strict=False) if quota.isdigit()]
+    return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": min(given, default=None)}
+
+
+def memory(root: Path = Path("/")) -> Seen:
+    """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives way."""
+    free = [1024 * each] if (each := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None else []
+    limits = readings("memory", {2: "memory.max", 1: "memory.limit_in_bytes"}, root)
+    usages = readings("memory", {2: "memory.current", 1: "memory.usage_in_bytes"}, root)
+    caches = readings("memory", {2: "memory.stat", 1: "memory.stat"}, root)
+    known = []
+    for limit, usage, cache in zip(limits, usages, caches, strict=False):
+        if limit.isdigit() and usage.isdigit() and int(limit) < NO_LIMIT:
+            known.append(int(limit))
+            rows = dict(line.split()[:2] for line in cache.splitlines() if len(line.split()) > 1)
+            inactive = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
+            free.append(max(0, int(limit) - int(usage) + int(inactive)))
+    return {"memory_free": min(free, default=None), "memory_limit": min(known, default=None)}
+
+
+def disks(plan: Plan) -> Seen:
+    """Where the job writes: each file system's room, or why it cannot be written."""
+    topology = plan.topology
+    uses = {RUN_DIR: topology.run_dir, "logs": topology.log_dir, "working directory": topology.workdir}
+    return {"disks": tuple(_disk(use, path) for use, path in uses.items() if path)}
+
+
+def _disk(use: str, path: str) -> Disk:
+    place = next((str(each) for each in (Path(path), *Path(path).parents) if each.is_dir()), "/")
+    try:
+        room = os.statvfs(place)
+    except OSError as error:
+        return Disk(use, place, problem=error.strerror or str(error))
+    # A job need not write where it works.
+    if use != "working directory" and (room.f_flag & os.ST_RDONLY or not os.access(place, os.W_OK)):
+        return Disk(use, place, problem="it cannot be written")
+    return Disk(use, place, room.f_bavail * room.f_frsize, room.f_favail if room.f_files else None)
+
+
+def links(root: Path = Path("/")) -> Seen:
+    """Network interfaces that are up, with MTU and speed as the kernel has them."""
+    found = []
+    for each in network.interfaces()[:_LINKS]:
+        mtu, speed = (_number(root / "sys/class/net" / each.name / name) for name in ("mtu", "speed"))
+        found.append(Link(each.name, each.address, each.network, mtu, speed))
+    return {"links": tuple(found), "no_link": not found}
+
+
+def rdma(root: Path = Path("/")) -> Seen:
+    """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband), and the device files that use them."""
+    ports = []
+    for place in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
+        link, state, rate = (_line(place / name) for name in ("link_layer", "state", "rate"))
+        ports.append(Port(place.parent.parent.name, place.name, link, state.partition(": ")[2] or state, rate))
+    return {"ports": tuple(ports), "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*")))}
+
+
+def image(root: Path = Path("/")) -> Seen:
+    """What this image is made of: the distribution, the kernel below, and a digest of the installed packages."""
+    import hashlib
+
+    names = {}
+    with contextlib.suppress(OSError):
+        names = dict(line.partition("=")[::2] for line in (root / "etc/os-release").read_text().splitlines())
+    uname, digest = os.uname(), ""
+    for base in ("var/lib/dpkg/status", "lib/apk/db/installed", "var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/Packages"):
+        with contextlib.suppress(OSError):
+            digest = hashlib.sha256((root / base).read_bytes()).hexdigest()[:12]
+            break
+    system = names.get("PRETTY_NAME", "").strip('"')
+    return {"system": system, "kernel": uname.release, "machine": uname.machine, "packages": digest}
+
+
+def _number(file: Path) -> int | None:
+    text = _line(file)  # a speed of -1 is none
+    return int(text) if text.isdigit() else None
+
+
+def _line(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:  # a speed that the driver does not know is an error
+        return ""

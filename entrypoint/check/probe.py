@@ -1,0 +1,186 @@
+"""What this node sees of itself, for `check`: every look in a thread of its own, all of them within one time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from entrypoint.check import kernel, programs
+from entrypoint.check.observed import Name, Named, Observation, Refusal
+from entrypoint.model import Check, Facts, Plan, Topology
+from entrypoint.secret import hides, masked
+from entrypoint.spec import JobSpec, fields
+from entrypoint.system import checks
+from entrypoint.system.threads import in_thread
+from entrypoint.text import from_json
+from entrypoint.wire import to_json
+
+Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
+
+_MARGIN = 2.0  # seconds after a program's own limit, to be done with it
+_NAMES = 64  # nodes whose names are looked up: each node asks for others, so that a thousand of them flood no server
+_REVERSE = 4  # addresses of this node whose names are looked up
+_AGAIN = 0.5  # seconds until a name that has no address yet is asked for once more
+# What nodes of one job may have each its own way.
+_OWN = {
+    "node_rank",
+    "run_dir",
+    "log_dir",
+    "workdir",
+    "slots",
+    "secret_file",
+    "command",
+    "ssh.host_key",
+    "ssh.client_key",
+}
+
+
+async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
+    """As `node`, for a node of several, as it travels to the leader."""
+    assert plan.check is not None
+    check = plan.check
+    seen: Mapping[str, Any] = from_json(to_json(await in_thread(lambda: node(spec, facts, plan, check, patient=True))))
+    return seen
+
+
+def node(spec: JobSpec, facts: Facts, plan: Plan, check: Check, patient: bool = False) -> Observation:
+    """All that `check` wants to know of this node. Starts no program of the job, and writes nothing.
+
+    `patient`: ask for names until they have an address: the name servers of nodes may learn them one after the other.
+    """
+    begun, limit = time.monotonic(), check.limit
+    looks: dict[str, Look] = {
+        **_cheap(plan),
+        "image": kernel.image,
+        "what run would refuse": partial(_refused, spec, facts, plan),
+        "sshd and mpirun": partial(programs.programs, facts, plan, limit),
+        "libraries": partial(programs.libraries, spec, facts, plan, limit),
+        "accelerators": partial(programs.accelerators, facts, plan, limit),
+        f"own name {facts.hostname}": lambda: {"own": _name(facts.hostname)},
+    }
+    until = begun + limit if patient else 0.0
+    for host in _asked(plan.topology):
+        looks[f"the name {host}"] = partial(_lookup, host, until)
+    for each in facts.interfaces[:_REVERSE]:
+        looks[f"the name of {each.address}"] = partial(_reverse, each.address)
+    seen = gather(looks, limit + _MARGIN)
+    seen |= _job(spec, plan, check.spec_file)
+    return Observation(**seen, seconds=round(time.monotonic() - begun, 1))
+
+
+def cheap(plan: Plan, limit: float = 2.0) -> Observation:
+    """What can be seen without starting a program or asking the network, within some milliseconds."""
+    device = plan.topology.device
+    return Observation(**gather(_cheap(plan), limit), device=device.kind, devices=device.count)
+
+
+def _cheap(plan: Plan) -> dict[str, Look]:
+    return {
+        "shared memory": kernel.shared_memory,
+        "limits": kernel.limits,
+        "CPUs": kernel.processors,
+        "memory": kernel.memory,
+        "disks": partial(kernel.disks, plan),
+        "interfaces": kernel.links,
+        "RDMA": kernel.rdma,
+    }
+
+
+def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
+    """What all looks have seen after `limit` seconds at most; lists of several become one.
+
+    One that fails, or has no end by then (a file system that is gone holds every process that asks for it), is named
+    in `unseen`.
+    """
+    ends: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
+
+    def run(name: str, look: Look) -> None:
+        try:
+            ends.put((name, look()))
+        except Exception as error:
+            ends.put((name, {"unseen": (Named(name, f"{type(error).__name__}: {error}"),)}))
+
+    deadline, waiting = time.monotonic() + limit, set(looks)
+    for name, look in looks.items():
+        try:
+            threading.Thread(target=run, args=(name, look), daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            ends.put((name, {"unseen": (Named(name, str(error)),)}))
+    parts: dict[str, Mapping[str, Any]] = {}
+    while waiting:
+        try:
+            name, parts[name] = ends.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        waiting.discard(name)
+    seen: dict[str, Any] = {}
+    for name in looks:
+        late = {"unseen": (Named(name, f"no end within {limit:g}s"),)}
+        for key, value in parts.get(name, late).items():
+            seen[key] = seen.get(key, ()) + value if isinstance(value, tuple) else value
+    return seen
+
+
+def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
+    """What was asked for, and by which evidence the platform was known."""
+    topology = plan.topology
+    device = topology.device
+    given = []
+    for each in fields():
+        value = spec.value(each.path)
+        if spec.source(each.path).origin == "default" or each.path in _OWN or hides(each.path, str(value)):
+            continue
+        words = ", ".join(sorted(value)) if each.path == "env" else masked(str(value))  # of variables the names alone
+        given.append(Named(each.path, words[:200]))
+    evidence = (f"{name} from {source}" for name, source in topology.origins.items() if source.origin != "default")
+    return {
+        "spec": spec_file,
+        "settings": tuple(given),
+        "platform": topology.platform,
+        "evidence": tuple(evidence)[:64],
+        "device": device.kind,
+        "devices": device.count,
+        "device_origin": device.origin,
+    }
+
+
+def _refused(spec: JobSpec, facts: Facts, plan: Plan) -> dict[str, Any]:
+    _, refused = checks.dry_run(spec, facts, plan, lambda text: None)
+    return {"refused": tuple(Refusal(each.status, each.reason) for each in refused)}
+
+
+def _asked(topology: Topology) -> list[str]:
+    """Names of the leader, of this node, and of the next ones, that have no address in the spec."""
+    nodes = topology.nodes
+    turned = (nodes[0], *nodes[topology.me :], *nodes[: topology.me])
+    names = dict.fromkeys(each.host for each in turned[: _NAMES + 1] if not each.address)
+    return list(names) if len(nodes) > 1 else []
+
+
+def _lookup(host: str, until: float) -> dict[str, Any]:
+    found = _name(host)
+    while not found.addresses and time.monotonic() + _AGAIN < until:
+        threading.Event().wait(_AGAIN)  # a name that appears sends no event
+        found = _name(host)
+    return {"names": (found,)}
+
+
+def _name(host: str) -> Name:
+    try:
+        rows = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        return Name(host, problem=str(error))
+    return Name(host, tuple(dict.fromkeys(str(row[4][0]) for row in rows))[:64])
+
+
+def _reverse(address: str) -> dict[str, Any]:
+    name = ""
+    with contextlib.suppress(OSError):
+        name = socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0]
+    return {"reverse": (Named(address, name),)}

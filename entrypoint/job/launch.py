@@ -1,0 +1,189 @@
+"""What the leader knows of the ranks that an MPI's launcher starts on all nodes, and what that launcher's end means.
+
+It may start no rank, or too few, or stay when all have ended; its daemons may not start, or be killed.
+Its exit status alone does not tell these cases apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint.errors import ConfigError, RetryError
+from entrypoint.job import actions, messages
+from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.state import JobState
+from entrypoint.model import Outcome
+
+_ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
+NO_LOGIN = 255  # what ssh exits with when a login fails: to mpirun, its agent is an ssh
+_CANNOT_START = (126, 127)  # the image lacks the daemon, as mpirun then says itself
+_SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than they take between two looks
+
+
+class LaunchMonitor:
+    """The ranks of all nodes under one launcher, as far as nodes reported them. A part of the leader."""
+
+    def __init__(
+        self,
+        state: JobState,
+        outbox: Outbox,
+        failures: list[ProgramExit],
+        decide: Callable[[Outcome], None],
+        settle: Callable[[ProgramExit], None],
+    ) -> None:
+        self._machine = state.scheduler
+        self._spec = state.spec
+        self._nodes = state.topology.nodes
+        self._own = state.topology.this.host
+        self._act = state.scheduler.act
+        self._talk = outbox
+        self._failures = failures
+        self._decide = decide
+        self._settle = settle
+        self.heard = RankReports(0)
+        self._name = state.plan.launch.ranks.name
+        self._network_hint = state.plan.launch.ranks.network_hint
+        self._agents_stay = state.plan.launch.ranks.agents_stay
+        self._lost = ""  # a daemon that failed, in words
+        self._asked: set[int] = set()  # nodes whose agent waits for an answer
+        self._end: ProgramExit | None = None  # mpirun's own
+        self._passed = -1  # bytes that mpirun had passed on when it was measured last
+        self._ending = False  # whether every rank has ended well, and mpirun is to follow
+        self._placed = False  # whether it was said where the ranks run
+
+    def runs_on(self, rank: int, host: str) -> bool:
+        """Whether that host is the one that has reported this rank's start."""
+        return self.heard.placed.get(rank) == host
+
+    def started(self, rank: int, host: str) -> str:
+        """A rank has started there. Returns the host that has reported its start before, where that is another one."""
+        before = self.heard.placed.setdefault(rank, host)
+        if before != host:
+            return before
+        self._act(actions.ShowLine())
+        if not self._placed and self.heard.all_started():
+            self._placed = True
+            self._show_placement()
+        return ""
+
+    def _show_placement(self) -> None:
+        self._machine.log(words := placement(self.heard.placed))
+        empty = without_rank(self._nodes, self.heard.placed)
+        chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
+        if empty and not chosen:
+            hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
+            what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
+            do = f"see that the options of {self._name} let it use the hostfile"
+            self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
+
+    def out_of_time(self) -> None:
+        """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
+        if self.heard.all_started():
+            return
+        self._act(actions.ShowLine())
+        number = self.heard.words() if self.heard.placed else "no rank"
+        do = f"{self._network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
+        limit = self._spec.timeouts.launch
+        self._decide(RetryError(f"EP605 {self._name} has started {number} within {limit:.0f}s", hint=do).outcome)
+
+    def launcher_ended(self, end: ProgramExit) -> None:
+        """mpirun has ended; what that means depends on its ranks."""
+        self._end = end
+        self._act(actions.ShowLine())
+        if self._failures:
+            return  # we already wait for other failures, which may be the cause
+        if self.heard.all_well() or (self.heard.all_started() and end.status):
+            self._settle(end)
+        elif not end.status:
+            # Workers' reports may still be on the way. After two answers of each, all have arrived.
+            self._talk.ask_all_they_know(lambda: self._talk.ask_all_they_know(self._judge))
+        else:  # the end of a daemon or a rank may still be on its way, and be the cause
+            self._machine.after(_SETTLE if len(self._nodes) > 1 else 0, self._blame)
+
+    def _blame(self) -> None:
+        """If a daemon failed, that is the cause; else mpirun's own end is."""
+        assert self._end is not None
+        if self._lost and not self._failures:
+            self._decide(RetryError(self._lost).outcome)
+        else:
+            self._settle(self._end)
+
+    def _judge(self) -> None:
+        """mpirun ended with 0, but not every rank is known to have."""
+        assert self._end is not None
+        heard, what = self.heard, f"{self._name} exited with 0"
+        if not heard.all_started():
+            asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
+            do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
+            self._decide(ConfigError(f"EP606 {what} and has started {heard.words()}", hint=do).outcome)
+        elif heard.ended.keys() < heard.placed.keys():
+            self._decide(RetryError(f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
+        else:
+            self._settle(self._end)
+
+    def all_well(self) -> None:
+        """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we end it."""
+        if not self._ending:
+            self._ending = True
+            self._act(actions.CheckOutputProgress())
+
+    def progress(self, written: int, read: bool) -> None:
+        """What mpirun had written when it was looked at."""
+        if written == self._passed and self.heard.all_well():
+            self._stays()
+            return
+        self._passed = written
+        # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
+        limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
+        # A node that was frozen may still have output to pass on.
+        self._machine.after(
+            limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.CheckOutputProgress()))
+        )
+
+    def _stays(self) -> None:
+        """mpirun hangs. It is a success only if each node has reported its own ranks and no others."""
+        if above := self.heard.above_slots(self._own):
+            what, do = f"EP620 {self._name} did not end, though every rank is reported to have ended with 0", "retry"
+            self._decide(RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome)
+            return
+        self._machine.log(f"EP613 {self._name} did not end, though every rank did: it is ended")
+        self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
+
+    def start_daemon(self, node: int, command: str) -> None:
+        """mpirun wants a daemon on that node; without a command it is refused."""
+        if not command:
+            self._act(actions.AnswerAgent(node, NO_LOGIN))
+            return
+        self._asked.add(node)
+        self._talk.tell(node, messages.StartDaemon(command))
+
+    def daemon_started(self, node: int, status: int) -> None:
+        """The start of a daemon there has ended, or the node is lost."""
+        if node not in self._asked or (self._agents_stay and not status):
+            return
+        self._answer(node, status)
+        if status and status not in _CANNOT_START:
+            what = f"EP608 the start of {self._name}'s daemon failed on {self._nodes[node].host}"
+            self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
+
+    def _answer(self, node: int, status: int) -> None:
+        self._asked.remove(node)
+        self._act(actions.AnswerAgent(node, status))
+
+    def daemon(self, node: int, message: messages.Daemon) -> None:
+        """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""
+        host = self._nodes[node].host
+        if self._agents_stay and node in self._asked:
+            self._answer(node, message.status)
+        if not message.status or self.heard.all_well():
+            return  # mpirun told it to end
+        reason = ended(f"EP608 {self._name}'s daemon {message.name} on {host}", message.status, message.why)
+        if message.status > 128:
+            self._decide(RetryError(reason).outcome)
+        self._lost = self._lost or reason
+
+    def limit(self, host: str, reason: str) -> None:
+        """A node could not start a process. Before all ranks have started, it was a rank or its daemon."""
+        if not self.heard.all_started():
+            self._decide(RetryError(f"EP609 {host} cannot start its ranks: {reason}").outcome)

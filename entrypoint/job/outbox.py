@@ -1,0 +1,84 @@
+"""What the leader tells and asks all members, and who has answered what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrypoint.job import actions, messages
+from entrypoint.job.scheduler import Then
+from entrypoint.job.state import JobState
+
+
+class Outbox:
+    """With this node and all its peers. An answer also counts if it comes before the question."""
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+        self._machine = state.scheduler
+        self._me = state.me
+        self._peers = state.peers
+        self._open: dict[object, tuple[set[int], Then]] = {}  # answer -> nodes that still owe it, what comes then
+        self._said: set[tuple[int, object]] = set()
+        self._pings = 0
+
+    def tell(self, node: int, message: Any) -> None:
+        """Send a message to one node, which may be this one. Nothing is sent once all were told the outcome."""
+        if not self._state.is_released:
+            self._machine.act(actions.Send(node, message))
+
+    def tell_all(self, message: Any) -> None:
+        """Send it to this node and all its peers."""
+        for node in (self._me, *self._peers):
+            self.tell(node, message)
+
+    def ask_all_they_know(self, then: Then) -> None:
+        """Have `then` called when every node has reported all that it knows by now; silent ones are lost before."""
+        self._pings += 1
+        self.tell_all(messages.Ping(self._pings))
+        self.expect(f"pong {self._pings}", 2 * self._peers.limit, then)
+
+    def expect(self, answer: object, seconds: float, then: Then) -> None:
+        """Have `then` called once every node has given this answer or is lost, or after that time."""
+        waiting = {node for node in (self._me, *self._peers.alive()) if (node, answer) not in self._said}
+        self._open[answer] = waiting, then
+        self._machine.after(seconds if waiting else 0, lambda: self.end(answer), answer)
+
+    def pong(self, node: int, number: int) -> None:
+        """A node has answered that ping; what answers a ping that was not sent counts for none."""
+        if 0 < number <= self._pings:
+            self.note(node, f"pong {number}")
+
+    def note(self, node: int, answer: object) -> None:
+        """A node has given this answer."""
+        self._said.add((node, answer))
+        self._strike(node, answer)
+
+    def has_said(self, node: int, answer: object) -> bool:
+        """Whether it has given this answer."""
+        return (node, answer) in self._said
+
+    def lose(self, node: int) -> None:
+        """A node will answer nothing any more."""
+        for answer in list(self._open):
+            self._strike(node, answer)
+
+    def forget(self, *, node: int | None = None, answer: object = None) -> None:
+        """Forget what a node has answered, or who has given this answer: it will be asked again."""
+        self._said = {said for said in self._said if said[0] != node and said[1] != answer}
+
+    def is_open(self, answer: object) -> bool:
+        """Whether this answer is awaited."""
+        return answer in self._open
+
+    def end(self, answer: object) -> None:
+        """Wait for it no longer."""
+        if answer in self._open:
+            self._machine.drop(answer)
+            self._open.pop(answer)[1]()
+
+    def _strike(self, node: int, answer: object) -> None:
+        if answer in self._open:
+            waiting, _ = self._open[answer]
+            waiting.discard(node)
+            if not waiting:
+                self.end(answer)

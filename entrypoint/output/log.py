@@ -1,0 +1,194 @@
+"""Our messages: stderr, one line each. They never delay the job, and never change how it ends.
+
+A thread writes them, since stderr may be a pipe that nobody reads. Making it non-blocking would also change it for
+the ranks and the terminal. Lines that cannot be written are dropped, the oldest first, and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from entrypoint.errors import CantCreateError
+from entrypoint.secret import scrubbed
+from entrypoint.system.descriptors import write_all
+from entrypoint.text import count, escaped, escaped_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+_ROOM = 1 << 20  # bytes that may wait to be written
+_PATIENCE = 0.1  # seconds that a caller waits for its line to be written
+_CLEAR = b"\r\033[K"  # what takes the last line of a terminal away
+_LAST = 2.0  # seconds to write what is left at the end
+
+
+def answer(text: str) -> None:
+    """Print a command's answer on stdout. It is no error if the reader leaves early, as in `plan | head`.
+
+    Raises CantCreateError where it cannot be written.
+    """
+    try:
+        write_all(1, text.encode("utf-8", "surrogateescape"))
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise CantCreateError("EP113 cannot write to stdout", error.strerror or "", "make room where it goes") from None
+
+
+def show(text: str) -> None:
+    """Print an answer for people: what users, peers and files say in it moves no cursor."""
+    answer(escaped_lines(text))
+
+
+class Logger:
+    """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
+
+    def __init__(self, fd: int = 2) -> None:
+        self.name = ""
+        self.node = ""  # this node's name in a JSON line
+        self._fd = fd
+        self._shape: Callable[[str, str, str], bytes] | None = None  # of a line, where another one was asked for
+        self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
+        self._colour = self._terminal and not os.environ.get("NO_COLOR")
+        self._status, self._drawn = "", ""  # the line that stays below all others, and what the terminal shows of it
+        self._lines: deque[bytes] = deque()  # the first one is being written
+        self._bytes = 0  # of them
+        self._lost = 0  # lines that could not be written, or were dropped for later ones
+        self.lost = 0  # all of these so far
+        self._torn = False  # whether the last line may be half-written
+        self._last_output = -1  # file that tells how programs' last line ended (stream.py)
+        self._heard = 0  # when that file was written, as of our last look
+        self._late = False  # whether the wait has failed since the queue was last empty
+        self._changed = threading.Condition()
+        self._writer: threading.Thread | None = None
+
+    def __call__(self, text: str) -> None:
+        line = self._line(escaped(scrubbed(text, os.environ)))
+        with self._changed:
+            self._lines.append(line)
+            self._bytes += len(line)
+            while len(self._lines) > 2 and self._bytes > _ROOM:
+                self._bytes -= len(self._lines[1])
+                del self._lines[1]
+                self._lost += 1
+                self.lost += 1
+            self._changed.notify_all()
+            if self._running() and not self._late:
+                self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
+
+    def shape(self, form: str, timestamps: bool) -> None:
+        """From now on, each line is a JSON object, or begins with the time, where that is asked for."""
+        if form == "json" or timestamps:
+            from entrypoint.output import lines  # most starts need none
+
+            self._shape = lines.message(form)
+
+    @property
+    def live(self) -> Callable[[str], None] | None:
+        """What shows a text as the last line of a terminal, until it shows another one or ""; None for a log."""
+        return self._show if self._terminal and self._shape is None else None
+
+    def _show(self, text: str) -> None:
+        with self._changed:
+            self._status = escaped(text)
+            self._changed.notify_all()
+            if self._running() and not text:  # a program may write there next
+                self._changed.wait_for(lambda: not self._drawn, _PATIENCE)
+
+    def follow(self, last_output: Path) -> None:
+        """From now on, begin a new line if the last output of a program has not ended its line, as progress bars do."""
+        with self._changed:
+            before, self._last_output = self._last_output, os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
+            if before >= 0:
+                os.close(before)
+
+    def flush(self) -> None:
+        """Return when all is written, or after a time limit."""
+        with self._changed:
+            self._status = ""
+            self._changed.wait_for(lambda: not self._lines and not self._drawn, _LAST)
+
+    def _line(self, text: str) -> bytes:
+        prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
+        if self._shape is not None:
+            return self._shape(text, prefix, self.node)
+        if self._colour:
+            prefix = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m"
+        return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
+
+    def _running(self) -> bool:
+        """Whether the writer thread runs. If it cannot start, write here what can be written without waiting."""
+        if self._writer is not None:
+            return True
+        writer = threading.Thread(target=self._write, daemon=True)
+        try:
+            writer.start()
+        except RuntimeError:  # no more threads
+            while self._lines and select.select([], [self._fd], [], 0)[1]:
+                self._write_first()
+            return False
+        self._writer = writer
+        return True
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._status != self._drawn)
+            if self._lines:
+                self._write_first()
+            else:
+                self._draw()
+
+    def _draw(self) -> None:
+        """Show the live line as it is now; "" takes it away."""
+        with self._changed:
+            text = self._status
+        with contextlib.suppress(OSError, ValueError):
+            columns = os.get_terminal_size(self._fd).columns or 80
+            write_all(self._fd, _CLEAR + text[: columns - 1].encode("utf-8", "backslashreplace"))
+        with self._changed:
+            self._drawn = text
+            self._changed.notify_all()
+
+    def _write_first(self) -> None:
+        with self._changed:
+            line, lost, self._lost = self._lines[0], self._lost, 0
+            cut = self._torn or self._cut()
+            clear, self._drawn = _CLEAR if self._drawn else b"", ""
+        if lost:
+            line = self._line(f"EP901 {count(lost, 'line')} could not be written here") + line
+        try:
+            write_all(self._fd, clear + (b"\n" + line if cut else line))
+            lost, self._torn = 0, False
+        except OSError:
+            lost, self._torn = lost + 1, True
+            self.lost += 1
+        with self._changed:
+            self._lost += lost
+            self._bytes -= len(self._lines.popleft())
+            if not self._lines:
+                self._late = False
+            self._changed.notify_all()
+
+    def _cut(self) -> bool:
+        """Whether a program's last line, where ours go, has no end, and we have said nothing after it."""
+        with contextlib.suppress(OSError):
+            written = os.fstat(self._last_output).st_mtime_ns
+            if written != self._heard:
+                self._heard = written
+                return os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
+        return False
+
+
+def width() -> int:
+    """Columns that --help may use. argparse would ask shutil, whose import loads what reads archives."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(20, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) - 2)
+    return 78

@@ -1,0 +1,201 @@
+"""The output of several nodes on one stdout and stderr: every line whole, every byte as it was.
+
+A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others of that stream
+wait for its end. No line waits, or has others wait, for longer than a second without output of its node, or five in
+all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+
+from entrypoint.output.stream import OPEN_FOR, QUIET
+from entrypoint.system.descriptors import CHUNK, reopened
+
+_LONG = 1 << 20  # bytes of a line that we hold, and bytes that a slow reader may have waiting: then the nodes wait, too
+_REST = 16 << 20  # bytes read of a stream after its node's end: more than the largest pipe holds
+_LAST = 5.0  # seconds in which a reader has to take something of the rest, at the end
+
+
+class Merge:
+    """Passes on what it reads; `add` a source for each node's stdout and stderr."""
+
+    def __init__(self) -> None:
+        self._targets: dict[int, _Target] = {}
+        self._sources: list[_Source] = []
+        self._holders: dict[_Target, _Source] = {}  # whose line is half written
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, fd: int, target: int) -> None:
+        """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2."""
+        os.set_blocking(fd, False)
+        if target not in self._targets:
+            same = next((each for fd, each in self._targets.items() if os.path.sameopenfile(fd, target)), None)
+            self._targets[target] = same or _Target(target, self._go_on)
+        source = _Source(fd, self._targets[target])
+        self._sources.append(source)
+        self._loop.add_reader(fd, self._ready, source)
+
+    async def finish(self) -> int:
+        """Pass on what there still is. All that write into a source have ended. Returns how many bytes nobody took."""
+        for source in self._sources:
+            if source.fd >= 0:
+                source.read(most=_REST)
+                self._close(source)
+        for holder in list(self._holders.values()):
+            self._pass(holder)
+        for last in (False, True):
+            for source in self._sources:
+                self._pass(source, last)
+        return sum([await target.written() for target in set(self._targets.values())])
+
+    def _ready(self, source: _Source) -> None:
+        if not source.rest and self._holders.get(source.target) is not source:
+            source.began = self._loop.time()
+        if not source.read():
+            self._close(source)
+        self._pass(source)
+        self._limit(source)
+        if source.fd >= 0 and source.is_full:
+            source.paused = True
+            self._loop.remove_reader(source.fd)
+
+    def _close(self, source: _Source) -> None:
+        self._loop.remove_reader(source.fd)
+        os.close(source.fd)
+        source.fd = -1
+        if source.timer is not None:
+            source.timer.cancel()
+
+    def _limit(self, source: _Source) -> None:
+        """Wait for the end of its line for some time only."""
+        if source.timer is not None:
+            source.timer.cancel()
+        if source.fd >= 0 and (source.rest or self._holders.get(source.target) is source):
+            due = min(self._loop.time() + QUIET, source.began + OPEN_FOR)
+            source.timer = self._loop.call_at(due, self._late, source)
+
+    def _late(self, source: _Source) -> None:
+        """Its line has not ended in time: what there is of it is written, and the others go on."""
+        if source.target.is_full or self._holders.get(source.target, source) is not source:
+            source.began = self._loop.time()  # it is not read, so its end cannot come
+            self._limit(source)
+            return
+        self._holders.pop(source.target, None)
+        data = bytes(source.rest)
+        source.rest.clear()
+        source.target.write(data)
+        self._go_on()
+
+    def _pass(self, source: _Source, last: bool = False) -> None:
+        """Write the lines of it that have ended, unless another's line is half written.
+
+        What never ends comes `last`: another node's line would go on where it stops.
+        """
+        if self._holders.get(source.target, source) is not source:
+            return
+        end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1  # \r ends a progress bar's
+        if len(source.rest) - end > _LONG or (source.fd < 0 and (last or source.target in self._holders)):
+            end = len(source.rest)
+        data = bytes(source.rest[:end])
+        del source.rest[:end]
+        source.target.write(data)
+        whole = source.fd < 0 or data.endswith((b"\n", b"\r"))
+        if whole:
+            source.began = self._loop.time()
+        if whole and source.target in self._holders:
+            del self._holders[source.target]
+            self._go_on()
+        elif data and not whole:
+            self._holders[source.target] = source
+
+    def _go_on(self) -> None:
+        """Pass on what had to wait, and read again where there is room."""
+        for source in self._sources:
+            if source.rest:
+                self._pass(source)
+            if source.paused and source.fd >= 0 and not source.is_full:
+                source.paused = False
+                self._loop.add_reader(source.fd, self._ready, source)
+
+
+class _Source:
+    """What one node writes to one stream."""
+
+    def __init__(self, fd: int, target: _Target) -> None:
+        self.fd, self.target = fd, target  # -1 once it has ended
+        self.rest = bytearray()  # read, and not passed on yet
+        self.paused = False
+        self.began = asyncio.get_running_loop().time()  # its line that has not ended, at the earliest
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was read has to go out first."""
+        return len(self.rest) > 2 * _LONG or self.target.is_full
+
+    def read(self, most: int = CHUNK) -> bool:
+        """Take what is there, up to so many bytes; False at the end."""
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while taken < most:
+                if not (data := os.read(self.fd, CHUNK)):
+                    return False
+                self.rest += data
+                taken += len(data)
+        return True
+
+
+class _Target:
+    """Our stdout or stderr. A reader that is slow, or gone, never holds this process up."""
+
+    def __init__(self, fd: int, has_room: Callable[[], None]) -> None:
+        self._has_room, self._loop = has_room, asyncio.get_running_loop()
+        self._waiting = bytearray()
+        self._wrote = asyncio.Event()
+        self._is_slow = False
+        own = reopened(fd)
+        self._fd = own if own >= 0 else os.dup(fd)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its reader has to take something first."""
+        return len(self._waiting) > _LONG
+
+    def write(self, data: bytes) -> None:
+        """Write it now, or as soon as there is room; lose it where nobody reads any more."""
+        self._waiting += data
+        if not self._is_slow:
+            self._send()
+
+    def _send(self) -> None:
+        was_slow, slow = self._is_slow, False
+        while self._waiting:
+            try:
+                del self._waiting[: os.write(self._fd, self._waiting[:CHUNK])]
+            except BlockingIOError:
+                slow = True
+                break
+            except OSError:
+                self._waiting.clear()  # no reason to end the job
+        self._is_slow = slow
+        if slow and not was_slow:
+            self._loop.add_writer(self._fd, self._send)
+        elif was_slow and not slow:
+            self._loop.remove_writer(self._fd)
+        self._wrote.set()
+        if was_slow and not self.is_full:  # the loop called, so nobody is in the middle of a write
+            self._has_room()
+
+    async def written(self) -> int:
+        """Return when all is written, or nobody takes any of it for some seconds: how many bytes are lost then."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            while self._waiting:
+                self._wrote.clear()
+                await asyncio.wait_for(self._wrote.wait(), _LAST)
+        self._loop.remove_writer(self._fd)
+        os.close(self._fd)
+        return len(self._waiting)

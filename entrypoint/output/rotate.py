@@ -1,0 +1,91 @@
+"""A file that gets what a program prints, byte for byte: up to a size, then the next one."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from entrypoint.system.descriptors import write_all
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
+_HOW = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o640
+_LOOK = 1.0  # seconds between two looks at the name
+
+
+class RotatingFile:
+    """The file, whose predecessors are FILE.1, the latest, to FILE.<keep - 1>. Others may rotate it, too: what they
+    have moved or removed is made anew, and what they have cut goes on.
+
+    `most` is its size in bytes, 0 for any; `keep` the number of files with it. `failed` is called once, with the number
+    of the error, where it can't be written any more: that costs the copy and not the job.
+
+    Raises OSError where it cannot be opened.
+    """
+
+    def __init__(self, file: str, most: int, keep: int, failed: Callable[[int], object]) -> None:
+        self._file, self._most, self._keep, self._failed = file, most, keep, failed
+        self._fd, self._size = -1, 0
+        self._open()
+        self._ended = True  # whether the last line in it has its end
+
+    def write(self, data: bytes) -> None:
+        """Add it. Lines stay in one file, but for those that have no room in any, or that come in several pieces."""
+        try:
+            if self._fd >= 0 and time.monotonic() >= self._looked + _LOOK:
+                self._open()
+            while self._most and self._size + len(data) > self._most and self._fd >= 0:
+                room = max(0, self._most - self._size)
+                cut = data.rfind(b"\n", 0, room) + 1
+                if not cut and not (self._ended and self._size):
+                    cut = room
+                self._add(data[:cut])
+                data = data[cut:]
+                self._next()
+            self._add(data)
+        except OSError as error:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+                self._failed(error.errno or 0)
+
+    def _open(self) -> bool:
+        """Have the file of that name open, and know its size. Returns whether another has rotated or cut it."""
+        self._looked = time.monotonic()
+        fd = os.open(self._file, _HOW, _MODE)
+        found, before = os.fstat(fd), self._size
+        is_new = self._fd < 0 or not os.path.samestat(found, os.fstat(self._fd))
+        if is_new:
+            fd, self._fd = self._fd, fd
+        if fd >= 0:
+            os.close(fd)
+        self._size = found.st_size
+        return is_new or self._size < before
+
+    def _add(self, data: bytes) -> None:
+        if data and self._fd >= 0:
+            self._size += len(data)
+            self._ended = data.endswith(b"\n")
+            write_all(self._fd, data)
+
+    def _next(self) -> None:
+        """Begin another file. Who reads the old one has it to its end, and the name is always there."""
+        if self._open():
+            return  # it has room again
+        file, fresh = self._file, f"{self._file}.new"
+        for number in range(self._keep - 1, 0, -1):
+            if os.path.exists(f"{file}.{number}"):
+                os.rename(f"{file}.{number}", f"{file}.{number + 1}")
+        if os.path.exists(f"{file}.{self._keep}"):
+            os.unlink(f"{file}.{self._keep}")
+        if self._keep > 1:
+            try:
+                os.link(file, f"{file}.1")
+            except OSError:  # a file system without links, where the name is away for a moment
+                os.rename(file, f"{file}.1")
+        fd = os.open(fresh, _HOW | os.O_TRUNC, _MODE)
+        os.close(self._fd)
+        self._fd, self._size, self._ended = fd, 0, True
+        os.rename(fresh, file)

@@ -1,0 +1,229 @@
+"""A program's output on its way through the supervisor: nothing is lost, and no other output delays it.
+
+It runs in each rank's supervisor, so it imports little: starting must be fast.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from entrypoint.system.descriptors import CHUNK, reopened
+
+if False:  # only for type checkers: importing it is slow
+    from typing import Protocol
+
+    from entrypoint.output.lines import Lines
+    from entrypoint.output.rotate import RotatingFile
+
+    class Whole(Protocol):
+        """What makes pieces to write, each in one call, of what has come (framing.py)."""
+
+        @property
+        def lines(self) -> Lines: ...
+
+        def take(self, data: bytes) -> list[bytes]: ...
+
+        def pieces(self, lines: bytes) -> list[bytes]: ...
+
+        def rest(self) -> list[bytes]: ...
+
+
+TAIL = 16384  # bytes kept; the reader takes the last lines of them
+PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+_TURN = 32  # times that a stream reads and writes before others get their turn
+QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
+OPEN_FOR = 5.0  # seconds after which it is passed on anyway: dots may come one by one
+NEVER = float("inf")
+END, OPEN = b"\x1f", b"\x1d"  # in pieces for others (framing.py): a line's end, and the place of one that is missing
+_MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
+
+
+class Stream:
+    """One of the program's two output streams, and ours behind it. What ours cannot take yet waits; we never block."""
+
+    def __init__(
+        self,
+        source: int,
+        target: int,
+        label: bytes,
+        tail: bytearray,
+        log: RotatingFile | None,
+        last_output: str | None,
+        lines: Whole | None = None,
+    ) -> None:
+        """`lines` makes whole lines of the program's, or others where asked for: nothing else is written then."""
+        self.source, self._label, self._tail, self._log, self._lines = source, label, tail, log, lines
+        # File for the time of the last output, -1 where nobody looks at it.
+        self._last_output = _opened(last_output) if last_output else -1
+        self._marks = target  # how many bytes of that file say whether our last line has ended
+        self._ended = True  # whether the last output ended its line
+        self._rest = b""  # a line that has not ended yet
+        self.due = NEVER  # when what `lines` holds is passed on without its end
+        self._opened = 0.0  # when that line began
+        self.open = True
+        self.waiting: list[bytes] = []  # each piece is written in one call if possible
+        own = reopened(target)
+        self.target, self._blocks = (target, True) if own < 0 else (own, False)
+        os.set_blocking(source, False)
+
+    took = 0.0  # when any stream last had output, by time.monotonic()
+    spoke = 0.0  # when any stream last noted that in the file, by time.monotonic()
+
+    def pass_on(self) -> None:
+        """Read and write until one of the two has to wait, or it is the turn of others."""
+        for _ in range(_TURN):
+            if self.waiting:
+                self.write()
+            elif not self.open or not self.read():
+                return
+            if self.waiting or self._blocks:
+                return
+
+    def read(self) -> int:
+        """Take what is there; returns how many bytes."""
+        try:
+            data = self._take()
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""  # a terminal that nobody holds any more
+        self.open = bool(data)
+        if data:
+            Stream.took = time.monotonic()
+        if data and self._last_output >= 0 and time.monotonic() - Stream.spoke > 1:
+            Stream.spoke = time.monotonic()
+            _note(self._last_output, b"%020.3f\n" % time.monotonic(), 0)
+        self._add(data)
+        self.write()
+        return len(data)
+
+    def _add(self, data: bytes) -> None:
+        """Have it kept and written as the program's output."""
+        self._tail += data[-TAIL:]
+        del self._tail[:-TAIL]
+        if self._log is not None:
+            self._log.write(data)
+        if self._lines is not None:
+            self._wait_for_room(self._lines.take(data))
+        elif self._label:
+            self._label_lines(data)
+        elif self._blocks:
+            self.waiting += [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
+        elif data:
+            self.waiting.append(data)
+
+    def say(self, line: bytes) -> None:
+        """Add a whole line of the supervisor's own to what the program printed."""
+        ended = bytes(self._tail[-1:]) in (b"", b"\n")
+        self._add(line if ended else b"\n" + line)
+
+    def _wait_for_room(self, pieces: list[bytes]) -> None:
+        """Have them written, each in one call if possible."""
+        if self._blocks:
+            pieces = [piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)]
+        self.waiting += pieces
+
+    def pass_late(self) -> None:
+        """Pass on a line whose end has not come in time."""
+        if self._lines is not None and time.monotonic() >= self.due:
+            self._wait_for_room(self._lines.pieces(self._lines.lines.rest()))
+            self.write()
+
+    def _take(self) -> bytes:
+        """What is there, and more of it where that is much."""
+        data = os.read(self.source, CHUNK)
+        if len(data) >= PIECE - 1:  # as much as a terminal gives at a time
+            return data + self._more(CHUNK - len(data))
+        return data
+
+    def _more(self, room: int) -> bytes:
+        """What is there beyond a first read: for each write, and what surrounds it, there is much to pass on."""
+        pieces = [b""]
+        try:
+            while room > 0 and (piece := os.read(self.source, room)):
+                pieces.append(piece)
+                room -= len(piece)
+        except OSError:
+            pass  # that was all, or nobody holds the terminal any more, as the next read will find
+        return b"".join(pieces)
+
+    def _label_lines(self, data: bytes) -> None:
+        """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
+        room = PIECE - len(self._label) - 2
+        lines = (self._rest + data).splitlines(keepends=True)  # a progress bar's lines end in a carriage return
+        rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
+        whole = len(rest) // room * room
+        lines, self._rest = [*lines, rest[:whole]], rest[whole:]
+        batch = b""
+        for line in lines:
+            text = line.rstrip(b"\r\n")
+            for at in range(0, max(len(text), len(line) and 1), room):
+                end = line[len(text) :] if at + room >= len(text) else b"\n"
+                piece = self._label + text[at : at + room] + (end or b"\n")
+                if len(batch) + len(piece) > PIECE:
+                    self.waiting.append(batch)
+                    batch = b""
+                batch += piece
+        self.waiting += [batch] if batch else []
+
+    def write(self) -> None:
+        """Pass on what there is room for."""
+        self._write()
+        now = time.monotonic()
+        if self._lines is None or self.waiting or not self._lines.lines.open:
+            self.due = NEVER  # what waits for a reader is not read, so its end cannot come
+            return
+        self._opened = now if self.due == NEVER else self._opened
+        self.due = min(now + QUIET, self._opened + OPEN_FOR)
+
+    def _write(self) -> None:
+        while self.waiting:
+            try:
+                sent = os.write(self.target, self.waiting[0])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.waiting.clear()  # nobody reads it, or the disk is full: no reason to end the program
+                return
+            written = self.waiting[0][:sent]
+            self._note_end(written.endswith((b"\n", END)) and not written.endswith(OPEN + b"\n"))
+            self.waiting[:1] = [left] if (left := self.waiting[0][sent:]) else []
+            if self._blocks:
+                return  # until it has room again
+
+    def _note_end(self, ended: bool) -> None:
+        """Note whether the last output ended its line, so that our messages start a new one (log.py): a byte for
+        both streams, then one for stderr."""
+        if self._last_output >= 0 and not (ended and self._ended):
+            _note(self._last_output, (b"\n" if ended else b".") * self._marks, 21)
+        self._ended = ended
+
+    def take_rest(self) -> None:
+        """Take all that is there now; processes that the program left running may go on printing."""
+        taken = 0
+        while self.open and taken < _MOST and (read := self.read()):
+            taken += read
+
+    def close(self) -> None:
+        """Pass on the last line, which has no end."""
+        if self._rest:
+            self._label_lines(b"")
+            self.write()
+        if self._lines is not None:
+            self._wait_for_room(self._lines.rest())
+            self.write()
+
+
+def _opened(file: str) -> int:
+    try:
+        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _note(file: int, data: bytes, place: int) -> None:
+    try:
+        os.pwrite(file, data, place)
+    except OSError:
+        return  # the disk is full

@@ -1,0 +1,149 @@
+"""Makes the lines of a node's ranks whole again, where several of them write into one pipe (framing.py).
+
+    python -I -S unite.py OPTIONS --stderr FD   stdin: the pipe for stdout; FD: that for stderr
+
+It takes a supervisor's options for lines that no rank sent, and stays until nobody holds the pipes any more, or until
+SIGURG: then it takes what there is, passes on nothing, and tells `--lost FD` how many bytes that were.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
+import os
+import select
+import sys
+import time
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+    from re import Pattern
+
+sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+
+from entrypoint.output.framing import FramedInput, TaggedInput
+from entrypoint.output.lines import Lines, shape
+from entrypoint.output.stream import NEVER, Stream
+from entrypoint.system.descriptors import CHUNK
+from entrypoint.system.proc import python_set_locale
+
+_AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
+_DROPS, _MOMENT = 2.0, 0.2  # seconds at most in which to take what is dropped, and without any of it until that was all
+_TURNS = 256  # how often a stream is read then before the other has its turn
+_LAST = 2.0  # seconds that a launcher's own words wait for a reader at the end, as ours do
+
+
+def main(argv: list[str]) -> int:
+    """Pass lines on until both pipes have ended."""
+    if python_set_locale():
+        del os.environ["LC_CTYPE"]
+    for signum in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2):
+        _signal.signal(signum, _signal.SIG_IGN)  # who writes here ends first
+    woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # only to be woken by it
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
+    one = os.path.sameopenfile(1, 2)  # then a line that is half-written comes first
+    streams = [
+        _Output(0, 1, _whole(options, "stdout"), alone=not one),
+        _Output(int(options["--stderr"]), 2, _whole(options, "stderr"), alone=False),
+    ]
+    while left := [stream for stream in streams if stream.is_needed()]:
+        poll = select.poll()
+        by_fd: dict[int, Callable[[], object]] = {}
+        for stream in ([each for each in left if each.waiting] if one else []) or left:
+            if stream.waiting:
+                by_fd[stream.target] = stream.pass_on
+                poll.register(stream.target, select.POLLOUT)
+            if stream.has_room():
+                by_fd[stream.source] = stream.read if stream.waiting else stream.pass_on
+                poll.register(stream.source, select.POLLIN)
+        due = min(min(stream.due, stream.until) for stream in left)
+        poll.register(woken, select.POLLIN)
+        for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
+            if fd == woken:
+                os.write(int(options["--lost"]), b"%d" % _drop(streams))
+                return 0
+            by_fd[fd]()
+        for stream in left:
+            stream.pass_late()
+    return 0
+
+
+def _drop(streams: list[_Output]) -> int:
+    """Take what there is, until nothing comes for a moment. Returns how many bytes nobody gets."""
+    lost, until = 0, time.monotonic() + _DROPS
+    while time.monotonic() < until:
+        lost += sum(stream.drop() for stream in streams)
+        poll = select.poll()
+        for stream in streams:
+            if stream.open:
+                poll.register(stream.source, select.POLLIN)
+        if not any(stream.open for stream in streams) or not poll.poll(_MOMENT * 1000):
+            break
+    return lost
+
+
+class _Output(Stream):
+    """One of the launcher's two output streams. It is read ahead, since a launcher that prints a warning of its own
+    would wait for our reader, as mpirun does."""
+
+    def __init__(self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool) -> None:
+        """`alone`: no message of the entrypoint's comes between two pieces, so they can be written at once."""
+        super().__init__(source, target, b"", bytearray(), None, None, whole)
+        self._whole = whole
+        self._alone = alone
+        self.until = NEVER  # when what waits is dropped
+
+    def _wait_for_room(self, pieces: list[bytes]) -> None:
+        super()._wait_for_room([b"".join(pieces)] if self._alone and pieces else pieces)
+
+    def has_room(self) -> bool:
+        """Whether to read more."""
+        return self.open and sum(map(len, self.waiting)) < _AHEAD
+
+    def is_needed(self) -> bool:
+        """Whether there is something to pass on, or may be."""
+        return self.open or (bool(self.waiting) and time.monotonic() < self.until)
+
+    def drop(self) -> int:
+        """Take what is there, and forget it. Returns how many bytes were to be passed on."""
+        lost = sum(map(len, self.waiting))
+        self.waiting.clear()
+        for _ in range(_TURNS if self.open else 0):
+            try:
+                data = os.read(self.source, CHUNK)
+            except OSError:
+                break  # that was all
+            self.open = bool(data)
+            lost += sum(map(len, self._whole.take(data) if data else self._whole.rest()))
+            if not data:
+                break
+        return lost
+
+    def read(self) -> int:
+        """Take what is there. At the end, what ranks have printed waits for a reader; a launcher's own words do not."""
+        taken = super().read()
+        if not self.open:
+            self.close()
+            self.until = NEVER if self._whole.senders.any else time.monotonic() + _LAST
+        return taken
+
+
+def tag(through: str) -> Pattern[bytes] | None:
+    """Finds what begins each piece of output where an MPI tags it: as mpirun of Open MPI 4 does with --tag-output and
+    hydra.py asks Hydra to, or as prterun of 5 does with --output tag."""
+    if through not in ("mpirun", "prterun"):
+        return None
+    import re  # where no MPI is, nobody needs it
+
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "prterun" else b""))
+
+
+def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:
+    own = Lines(shape(options, stream))
+    tags = tag(options.get("--through", ""))
+    return TaggedInput(own, tags) if tags else FramedInput(own, bytearray())
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1:]))

@@ -1,1 +1,0 @@
-"""Processes: their supervisor, output and stacks, and what they leave running."""

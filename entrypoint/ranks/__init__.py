@@ -1,0 +1,1 @@
+"""Programs and ranks of this node: started, supervised, reported, stopped."""

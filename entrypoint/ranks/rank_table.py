@@ -1,0 +1,31 @@
+"""Waits for the rank table that the platform writes while the containers start."""
+
+from __future__ import annotations
+
+from entrypoint import ranktable
+from entrypoint.model import Cards, Facts, Topology
+from entrypoint.output.progress import Waiting
+from entrypoint.system.clock import rest
+from entrypoint.system.rank_table import look
+from entrypoint.text import Log
+
+_LOOK = 0.5  # seconds between two looks: not every kind of mount sends an event when a file changes
+
+
+async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Cards:
+    """This node's cards, once the table is complete. Waits while it is absent, empty, half-written or initializing.
+
+    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
+    """
+    waiting = Waiting(log, limit, "")
+    try:
+        while True:
+            try:
+                return look(facts, topology, log)
+            except ranktable.NotReady as error:
+                if waiting.elapsed() >= limit:
+                    raise
+                waiting.update(f"rank table {error.where}", error.reason)
+            await rest(_LOOK)
+    finally:
+        waiting.close()

@@ -1,0 +1,14 @@
+"""The file that Python is given for a supervisor: it would compile supervisor.py, given that, anew at every start."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+
+from entrypoint.ranks.supervisor import main
+
+if __name__ == "__main__":
+    # Exit at once: Python's cleanup would cost each rank milliseconds for nothing.
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,477 @@
+"""Supervises one program: sets its environment, passes on its output, saves the last lines, reports its end.
+
+Run alone and isolated, for each rank and each program of a node: `python supervise.py OPTIONS -- PROGRAM`
+
+    --cwd      directory to start the program in
+    --run-dir  tell the entrypoint there, through a socket, of the program's start and end
+    --socket   that socket's name; `ranks` where not given
+    --number   by this number, which is a rank's own where it has one; 0 where not given
+    --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
+               apart: end at once; another process passes on its output, and somebody else must end it
+    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: after a rank that
+               did not finalize MPI Open MPI's daemon reads no more output, Hydra's kills the others. If it ended
+               with 0 after SIGTERM it may be one, too: the same, but for --linger seconds at most
+    --group    own: lead a process group, so that a signal for this program reaches no other; apart: the same, in a
+               process that the launcher does not know, so that it cannot end the program before the grace is over
+    --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the program with 78 where a
+               launcher starts below it (nested.py)
+    --signals  group: SIGTERM, SIGUSR1 and SIGUSR2 are for the program's process group alone, since it is a launcher,
+               which tells the others; where not given, this passes them on to what is in other groups
+    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
+    --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
+    --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
+    --last-output  file to write the time into when the program prints, once a second at most
+    --tail     file for the last lines, where the program fails; `{rank}` in it is the number
+    --label    begin every line that the program prints with this; `${rank}` in it is the number
+    --log      file that gets what the program prints, too; `{rank}` in it is the number
+    --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
+    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for (output/lines.py);
+               --answer yes: but not stdout's
+    --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
+               number; what begins each line, where not --label; yes: the time does
+    --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others' do not mix with;
+               mpirun, prterun: as an MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
+
+Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
+import os
+import select
+import time
+
+from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.output.stream import NEVER, Stream
+from entrypoint.ranks.below import Below
+from entrypoint.ranks.reporter import Reporter
+from entrypoint.system.descriptors import write_all
+from entrypoint.system.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
+from entrypoint.system.proc import (
+    descendants,
+    execute,
+    hold_standard_streams,
+    kill,
+    python_set_locale,
+    script,
+    stat,
+    too_long,
+    undo_launcher,
+)
+
+if False:  # only for type checkers: importing it is slow
+    from collections.abc import Callable
+
+    from entrypoint.output.rotate import RotatingFile
+    from entrypoint.output.stream import Whole
+
+_BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
+_LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
+_STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
+_FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
+_TERM, _KILL = 15, 9
+_OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
+_E2BIG, _EAGAIN = 7, 11  # too long for execve(2); limit on processes reached
+_LAUNCHER_ENDS = _signal.SIGRTMIN  # from the process that the launcher knows: the launcher has sent it SIGTERM
+# The program gets its process group's signals itself; this process only waits, to say how the program ended.
+_IGNORED = (
+    _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
+)  # fmt: skip
+
+# What sshd, ssh and the login shell set; ranks on mpirun's own node do not have these, so no rank should.
+_OF_LOGINS = (
+    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
+)  # fmt: skip
+
+
+def main(argv: list[str]) -> int:
+    """Run the program of this command line, and return its status."""
+    end = argv.index("--")
+    options, program = dict(zip(argv[:end:2], argv[1:end:2], strict=True)), argv[end + 1 :]
+    rank = options.get("--number", "0")
+    hold_standard_streams()
+    # Hold signals until the program has started: one must not end this process without a report.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
+    launcher = os.getppid()
+    if options.get("--group") == "apart":
+        _hide_from_launcher()
+    if "--group" in options and os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), rank)
+    options["--label"] = options.get("--label", "").replace("${rank}", rank)
+    for name in {"--log", "--rank", "--nested"} & options.keys():
+        options[name] = options[name].replace("{rank}", rank)
+    if "--colons" in options:
+        program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+    reporter.tell("start", os.getpid())
+    tail, supervised = bytearray(), None
+    try:
+        if python_set_locale():
+            del os.environ["LC_CTYPE"]
+        undo_launcher()
+        if "--env" in options:
+            _load(options["--env"], options.get("--each", ""))
+        supervised = _start(program, options, tail, reporter, mask)
+        supervised.launcher, supervised.everywhere = launcher, "--signals" not in options
+        status = supervised.end(options.get("--nested", ""))
+    except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
+        status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
+        status = _RETRY if error.errno == _EAGAIN else status
+        text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
+        tail += text.encode("utf-8", "surrogateescape")
+        try:  # noqa: SIM105  importing contextlib is slow
+            write_all(2, bytes(tail))
+        except OSError:
+            pass  # nobody reads it, or the disk is full
+    if status and "--tail" in options:
+        _save(options["--tail"].replace("{rank}", rank), tail)
+    if status:
+        reporter.tell("end", status)
+    apart = options.get("--linger") == "apart" and supervised is not None and supervised.passes_on()
+    if supervised is not None and not apart:
+        if options.get("--linger", "apart") != "apart":
+            supervised.linger(float(options["--linger"]))
+        if lost := supervised.flush(_STUCK if status else None):
+            reporter.tell("lost", lost)
+    if not status:
+        reporter.tell("end", status)
+    reporter.tell("done", 0)
+    reporter.await_heard()
+    if apart and supervised is not None and not os.fork():
+        supervised.pass_on()
+    if supervised is not None and "--hold" in options and (status or supervised.told):
+        supervised.hold(None if status else float(options["--linger"]))
+        _keep_open(os.environ.get("PMI_FD", ""))
+        return 0
+    return status
+
+
+def _hide_from_launcher() -> None:
+    """Go on in a child. This process, which the launcher knows, waits for it, and ends with its status.
+
+    Open MPI ends a job by itself, such as after MPI_Abort, by SIGTERM and, a second later, SIGKILL. The child hears of
+    the first, and the entrypoint gives ranks their grace.
+    """
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_LAUNCHER_ENDS, _signal.SIGCHLD))
+    child = os.fork()
+    if not child:
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGCHLD,))
+        return
+    while True:
+        if _signal.sigwait((_signal.SIGTERM, _signal.SIGCHLD)) == _signal.SIGTERM:
+            os.kill(child, _LAUNCHER_ENDS)
+        pid, wait = os.waitpid(child, os.WNOHANG)
+        if pid:
+            os._exit(os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait))
+
+
+def _load(file: str, each: str) -> None:
+    """This node's own environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay."""
+    keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
+    given = set(keep)
+    for own in _OF_LOGINS:
+        if own not in keep:
+            os.environ.pop(own, None)
+    with open(file, "rb") as entries:
+        for entry in entries.read().split(b"\0")[:-1]:
+            name, _, value = entry.partition(b"=")
+            given.add(os.fsdecode(name))
+            if os.fsdecode(name) not in keep:
+                os.environb[name] = value
+    for own, _, theirs in (pair.partition("=") for pair in each.split(",")):
+        if theirs in os.environ and own not in given:
+            os.environ[own] = os.environ[theirs]
+
+
+def _save(file: str, tail: bytearray) -> None:
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        write_all(fd, bytes(tail))
+        os.close(fd)
+    except OSError:
+        return  # the disk is full
+
+
+def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
+    from entrypoint.output.rotate import RotatingFile
+
+    most, keep = int(options.get("--log-max-size", "0")), int(options.get("--log-max-files", "1"))
+    return RotatingFile(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
+
+
+def _is_shaped(options: dict[str, str], fd: int) -> bool:
+    """Whether lines of this stream go through `_lines`. A label goes before whole lines, so they need no more."""
+    is_answer = fd == 1 and "--answer" in options
+    return "--lines" in options and not is_answer and not (options["--label"] and options["--lines"] == "whole")
+
+
+def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
+    from entrypoint.output import framing
+    from entrypoint.output.lines import Lines, shape
+
+    lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
+    through = options.get("--through")
+    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # as a rank of torchrun --redirects
+    if through == "pipe" and not has_own_file:
+        return framing.marked(lines, fd)
+    if through in ("mpirun", "prterun"):
+        return framing.for_mpirun(lines)
+    return framing.FramedInput(lines, tail) if through == "ranks" else framing.Framer(lines, framing.batches)
+
+
+def _start(
+    program: list[str], options: dict[str, str], tail: bytearray, reporter: Reporter, mask: set[int]
+) -> Supervised:
+    label = os.fsencode(options["--label"])
+    log = _copy(options, reporter) if "--log" in options else None
+    one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
+    passed = {1: 1, 2: 1 if one else 2}
+    pipes = {fd: _pair(fd) for fd in set(passed.values())}
+    woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    if options.get("--linger", "apart") != "apart":
+        prctl(CHILD_SUBREAPER, 1)  # what the program leaves running stays below this process
+    child = os.fork()
+    if child == 0:
+        _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask)
+    _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for signum in (*_IGNORED, _signal.SIGCHLD, _LAUNCHER_ENDS):
+        _signal.signal(signum, _nothing)
+    for signum in _signal.sigpending() - {_LAUNCHER_ENDS}:
+        os.kill(child, signum)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    streams = []
+    for fd, (ours, theirs) in pipes.items():
+        os.close(theirs)
+        lines = _lines(options, fd, tail) if _is_shaped(options, fd) else None
+        last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
+        streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
+    return Supervised(child, streams, reporter, woken)
+
+
+def _pair(target: int) -> tuple[int, int]:
+    """Our end and the program's end of a stream: a terminal if `target` is one, as under Open MPI, since programs
+    flush each line only on a terminal."""
+    if not os.isatty(target):
+        return os.pipe2(os.O_CLOEXEC)
+    import termios
+
+    ours, theirs = os.openpty()
+    settings = termios.tcgetattr(theirs)
+    settings[1] &= ~termios.OPOST  # pass output on unchanged
+    settings[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    return ours, theirs
+
+
+class Supervised:
+    """A running program, and the processes that it leaves behind."""
+
+    def __init__(self, child: int, streams: list[Stream], reporter: Reporter, woken: int) -> None:
+        self._child, self._streams, self._reporter, self._woken = child, streams, reporter, woken
+        self._printed = False  # whether the first output is told
+        self._status: int | None = None
+        self._alone = False  # whether no process is left below this one
+        self._let_go = False
+        self.told = False  # whether SIGTERM has come
+        self._nested = False  # whether the program was killed since a launcher ran below it
+        self._below = Below()
+        self.everywhere = True  # whether signals are passed on to processes in other groups than ours
+        self.launcher = 0  # pid of what has started this supervisor
+
+    def _step(self, limit: float | None = None) -> None:
+        """Wait until something happens, or until the time `limit`, and handle it."""
+        by_fd: dict[int, Callable[[], object]] = {}
+        poll = select.poll()
+        for stream in self._streams:
+            if stream.waiting:
+                by_fd[stream.target] = stream.pass_on
+                poll.register(stream.target, select.POLLOUT)
+            elif stream.open:
+                by_fd[stream.source] = stream.pass_on
+                poll.register(stream.source, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        if self._reporter.fd >= 0:
+            poll.register(self._reporter.fd, 0)  # errors alone
+        due = [stream.due for stream in self._streams if stream.due != NEVER] + ([] if limit is None else [limit])
+        ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
+        for fd, _ in ready:
+            if fd == self._reporter.fd:
+                _die(self._child if self._status is None else 0, self.launcher)
+            elif fd == self._woken:
+                came = os.read(fd, 512)
+                self._let_go |= _signal.SIGURG in came
+                self._pass_on_signals(came)
+            else:
+                by_fd[fd]()
+        for stream in self._streams:
+            stream.pass_late()
+        self._tell_output()
+        if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
+            self._reap()
+
+    def _pass_on_signals(self, came: bytes) -> None:
+        """Whoever signals a rank signals its process group; what it has started in other groups hears it from here."""
+        if _LAUNCHER_ENDS in came:
+            self._reporter.tell("launcher", self.launcher)
+        if _signal.SIGTERM in came:
+            self.told = True
+            self._below.terminate(self.everywhere)
+        for signum in {_signal.SIGUSR1, _signal.SIGUSR2} & {*came} if self.everywhere else ():
+            self._below.tell_user_signal(signum)
+
+    def _reap(self) -> None:
+        while not self._alone:
+            try:
+                pid, wait = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._alone = True
+                return
+            if not pid:
+                return
+            if pid == self._child:
+                self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
+
+    def end(self, nested: str = "") -> int:
+        """The program's status, once it has ended and all of its output is read.
+
+        `nested` is the rank's number: below all but "" and 0 no launcher may start.
+        """
+        self._reap()  # it may have ended before we watched for its signal
+        begun = time.monotonic()
+        look = begun + _FIRST_LOOK if nested.strip("0") else None
+        while self._status is None:
+            self._step(look)
+            if look is not None and time.monotonic() >= look:
+                self._end_nested(nested)
+                look = begun + 2 * (look - begun)
+        for stream in self._streams:
+            stream.take_rest()
+        self._tell_output()
+        return _NESTED if self._nested else self._status
+
+    def _end_nested(self, rank: str) -> None:
+        """Kill the program where a launcher runs below it, and say so."""
+        from entrypoint.ranks.nested import launcher_below, message
+
+        if (found := launcher_below(self._child)) and not self._nested:
+            self._nested = True
+            kill(descendants(os.getpid()), _KILL)
+            for stream in self._streams:
+                stream.take_rest()
+            self._streams[-1].say(os.fsencode(message(found, rank)))
+
+    def _tell_output(self) -> None:
+        if Stream.took and not self._printed:
+            self._printed = True
+            self._reporter.tell("output", 0)
+
+    def linger(self, grace: float) -> None:
+        """Wait for what the program left running, and end it if it stays too long."""
+        limit = time.monotonic() + (0 if self.told else _BY_ITSELF)
+        last, signals = time.monotonic() + grace, [_TERM, _KILL]
+        while not self._alone or self.passes_on():
+            if signals[1:]:
+                limit = max(limit, min(Stream.took + _BY_ITSELF, last))
+            if time.monotonic() >= limit:
+                if self._alone or not signals:
+                    break  # no process of this program holds the stream
+                if signals[0] == _TERM:
+                    self._below.tell_the_rest()
+                else:
+                    kill(descendants(os.getpid()), _KILL)
+                limit = time.monotonic() + (grace if signals.pop(0) == _TERM else 1)
+            self._step(limit)
+        for stream in self._streams:
+            stream.take_rest()
+
+    def flush(self, patience: float | None) -> int:
+        """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
+
+        Returns how many bytes are lost then.
+        """
+        left, limit = -1, 0.0
+        for stream in self._streams:
+            stream.open = False
+            stream.close()
+        while size := sum(len(piece) for stream in self._streams for piece in stream.waiting):
+            if size != left:
+                left, limit = size, time.monotonic() + (patience or 0)
+            elif patience is not None and time.monotonic() >= limit:
+                return size
+            self._step(None if patience is None else limit)
+        return 0
+
+    def passes_on(self) -> bool:
+        """Whether what the program left running may still print."""
+        return any(stream.open for stream in self._streams)
+
+    def pass_on(self) -> None:
+        """Pass output on until nobody is left to print."""
+        while self.passes_on():
+            self._step()
+        self.flush(None)
+
+    def hold(self, most: float | None) -> None:
+        """Stay until the entrypoint says that the other ranks have ended, or for `most` seconds."""
+        limit = None if most is None else time.monotonic() + most
+        while not self._let_go and (limit is None or time.monotonic() < limit):
+            self._step(limit)
+
+
+def _keep_open(fd: str) -> None:
+    """Hydra's daemon would kill the others, which leave now too, and complain of it, when the socket of a rank that did
+    not finalize MPI is closed: another process has it until the daemon ends."""
+    if fd.isdigit() and not os.fork():
+        os.closerange(0, 3)  # the daemon waits for their end
+        poll = select.poll()
+        poll.register(int(fd), 0)  # its end alone
+        poll.poll(_LAST * 1000)
+        os._exit(0)
+
+
+def _die(child: int, launcher: int) -> None:
+    """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
+    mpirun's daemon, since nobody else here could end it."""
+    try:
+        daemon = [launcher] if stat(launcher)[0] in DAEMONS else []
+    except OSError:
+        daemon = []  # it has ended
+    kill((*daemon, *descendants(os.getpid())), _KILL)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, _KILL)
+    if child:
+        os.kill(child, _KILL)
+    os._exit(128 + _KILL)
+
+
+def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -> None:
+    status = 126
+    try:
+        prctl(PDEATHSIG, _KILL)  # the program ends if the supervisor is killed
+        for fd, pipe in fds.items():
+            os.dup2(pipe, fd)
+        for signum in (*_IGNORED, _signal.SIGCHLD, _signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(signum, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        if cwd:
+            os.chdir(cwd)
+        if (file := script(program)) and not os.access(file, os.R_OK):
+            # Python would exit with 2, as for a wrong option.
+            kind = 13 if os.path.exists(file) else 2
+            raise OSError(kind, os.strerror(kind), file)
+        execute(program, os.environ)
+    except OSError as error:
+        status = 127 if isinstance(error, FileNotFoundError) else 126
+        place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
+        from entrypoint.text import escaped
+
+        why = (error.errno == _E2BIG and too_long(program, os.environ)) or f"{place}{error.strerror}"
+        words = escaped(f"EP440 cannot start {program[0]}: {why}")
+        write_all(2, f"{words}\n".encode("utf-8", "backslashreplace"))
+    finally:
+        os._exit(status)
+
+
+def _nothing(signum: int, frame: object) -> None:
+    """Only to be woken by the signal."""

@@ -1,0 +1,68 @@
+"""Whether this container's part of the job has started: no network, no settings, no writes.
+
+`entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner of a process to
+everybody, until it ends or becomes another program, so a probe needs no settings, and neither a program's arguments nor
+another user's process can mislead it.
+
+In an image scripts/entrypoint does the same in bash, without a Python; tests/process/test_health.py tries both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from pathlib import Path
+
+from entrypoint.system import proc
+from entrypoint.system.process import STARTED, WAITING
+
+_YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set its name yet
+
+
+def check(root: Path = Path("/proc")) -> tuple[bool, str]:
+    """Whether it is ready, and why, in a few words."""
+    found = states(root)
+    if not found:
+        return True, "no boot of ours is going on here: the program runs by itself"
+    if WAITING in found:
+        return False, "not ready: the job has not started on this node yet"
+    return True, "ready: the job has started on this node"
+
+
+def states(root: Path = Path("/proc")) -> list[str]:
+    """The state of each boot of this user; if it has none, of the user that PID 1 belongs to."""
+    users = [os.geteuid()]
+    with contextlib.suppress(OSError):
+        users.append((root / "1").stat().st_uid)
+    for user in users:
+        if states := [state for entry in root.iterdir() if entry.name.isdigit() and (state := _state(entry, user))]:
+            return states
+    return []
+
+
+def _state(process: Path, user: int) -> str:
+    """The state of this process if it is a boot of that user; else ""."""
+    try:
+        if process.stat().st_uid != user:
+            return ""
+        name, fields = proc.stat(process.name, str(process.parent))
+        if fields[0] in "ZX":
+            return ""
+        if name in (WAITING, STARTED):
+            return name
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # after the machine's start
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - started > _YOUNG:
+            return ""
+        return WAITING if _looks_like_one((process / "cmdline").read_bytes().split(b"\0")) else ""
+    except (OSError, ValueError, IndexError):
+        return ""  # it has just ended
+
+
+def _looks_like_one(words: list[bytes]) -> bool:
+    """Whether this is the command line of `entrypoint run`, however it was called."""
+    first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
+    # Such as: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint run
+    runs = first.startswith(b"python") or first.endswith(b"sh")
+    return runs and (b"image-entry" in names[:2] or (b"entrypoint", b"run") in itertools.pairwise(names))

@@ -1,0 +1,177 @@
+"""Puts what the nodes recorded on worker-0's axis.
+
+Each node has its own monotonic clock, which may begin anywhere. A message that worker-0 sent before a node received
+it, and one that it received after the node sent it, limit the difference of their clocks: the estimate is the middle
+of the limits, and its error half their distance. Wall clocks are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoint.errors import NoInputError
+from entrypoint.job.messages import Phases
+from entrypoint.phases import Phase, Span
+from entrypoint.record.recorder import VERSION, PeerTimes, TimelineFile
+from entrypoint.text import escaped, from_json
+from entrypoint.values import dataclass
+from entrypoint.wire import Invalid, json_object, read
+
+LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
+# Received from the node and sent to it, at its start and at its end.
+_FIRST, _LAST = ("answered", "started"), ("told", "released")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`: what is missing.
+
+    `came`: when its sshd listened, or when worker-0 reached it, if that was much later.
+    """
+
+    rank: int
+    host: str
+    phases: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = ()
+    error: float = 0.0  # seconds that its place on the axis may be wrong by
+    note: str = ""
+    came: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its first phase to the end of its last."""
+        return self.phases[-1].end - self.phases[0].start if self.phases else 0.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The job's nodes, in seconds since the first of them began. `last`: the one that came last, None for one node."""
+
+    job: str
+    me: int
+    bars: tuple[Bar, ...]
+    last: Bar | None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the start of the first node to the end of the last."""
+        return max((bar.phases[-1].end for bar in self.bars if bar.phases), default=0.0)
+
+
+def parse(text: str, file: str) -> Timeline:
+    """Return the timeline that a node has written. Raises NoInputError if the text is none."""
+    try:
+        data = json_object(from_json(text))
+        if (version := data.get("version", VERSION)) != VERSION:
+            detail = f"its version is {escaped(str(version), 20)}, this toolkit reads {VERSION}"
+            raise NoInputError(f"EP042 {file} is of another version", detail, "use the toolkit that the job ran with")
+        return merge(read(TimelineFile, data))
+    except (ValueError, Invalid) as error:
+        hint = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
+        raise NoInputError(f"EP042 {file} is no timeline", str(error), hint) from None
+
+
+def merge(recording: TimelineFile) -> Timeline:
+    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only its own phases.
+
+    Raises Invalid if that node is not in it.
+    """
+    me = recording.me
+    if me >= len(recording.hosts):
+        raise Invalid("me: not one of the hosts")
+    own_bar = _bar(me, recording.hosts[me], recording, ClockShift())
+    if not own_bar.phases:
+        raise Invalid("phases: none is the node's own")
+    bars = []
+    for rank, host in enumerate(recording.hosts):
+        if rank == me:
+            bars.append(own_bar)
+        else:
+            peer = recording.peers.get(str(rank), PeerTimes())
+            bars.append(_with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.answered))
+    zero = min(bar.phases[0].start for bar in bars if bar.phases)
+    moved = tuple(_moved(bar, -zero) for bar in bars)
+    arrived = [bar for bar in moved if bar.came is not None]
+    last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
+    return Timeline(recording.job, me, moved, last)
+
+
+def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: TimelineFile) -> Bar:
+    shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
+    if peer.part and shift:
+        return _bar(rank, host, peer.part, shift)
+    if recording.alone:
+        note = "not in this file: the nodes held no roll call, so each has a file of its own"
+    elif recording.me:
+        note = "not in this file: worker-0's has all nodes"
+    elif peer.answered:
+        why = "its clock cannot be compared" if peer.part else peer.why or "it sent nothing"
+        note = f"its part did not arrive: {why}"
+    else:
+        note = f"it never answered: {peer.why or 'not reached'}"
+    return Bar(rank, host, note=note, came=peer.answered or None)
+
+
+def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
+    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only then."""
+    if bar.came is not None and leader.came is not None and answered and answered - max(bar.came, leader.came) > LOGIN:
+        return Bar(bar.rank, bar.host, bar.phases, bar.spans, bar.error, bar.note, answered)
+    return bar
+
+
+def _bar(rank: int, host: str, node: TimelineFile | Phases, shift: ClockShift) -> Bar:
+    moved = [Span(name, shift(start), shift(end), about) for name, start, end, about in node.phases]
+    own_phases = tuple(phase for phase in moved if not phase.about)
+    spans = tuple(phase for phase in moved if phase.about)
+    listened = next((phase.start for phase in own_phases if phase.name == Phase.ROLL_CALL.timeline), None)
+    return Bar(rank, host, own_phases, spans, shift.error, "", listened)
+
+
+def _moved(bar: Bar, by: float) -> Bar:
+    phases, spans = (
+        tuple(Span(phase.name, phase.start + by, phase.end + by, phase.about) for phase in group)
+        for group in (bar.phases, bar.spans)
+    )
+    return Bar(bar.rank, bar.host, phases, spans, bar.error, bar.note, None if bar.came is None else bar.came + by)
+
+
+@dataclass(frozen=True)
+class ClockShift:
+    """What to add to a node's clock: `first` at the time `since`, `last` at `until`, and in proportion between."""
+
+    first: float = 0.0
+    last: float = 0.0
+    since: float = 0.0
+    until: float = 0.0
+    error: float = 0.0
+
+    def __call__(self, when: float) -> float:
+        if self.until <= self.since:
+            return when + self.last
+        share = min(1.0, max(0.0, (when - self.since) / (self.until - self.since)))
+        return when + self.first + share * (self.last - self.first)
+
+    @classmethod
+    def between(cls, node: Mapping[str, float], leader: Mapping[str, float]) -> ClockShift | None:
+        """Return the shift by the times that both sides noted for the same messages; None if none went both ways.
+
+        Over days two clocks may drift apart. Then the limits at the start and at the end contradict each other, and
+        each holds for its own time.
+        """
+        pairs = [limits for names in (_FIRST, _LAST) if (limits := _limits(node, leader, *names))]
+        if not pairs:
+            return None
+        low, high = max(low for low, _ in pairs), min(high for _, high in pairs)
+        if low <= high:
+            return cls(error=(high - low) / 2, first=(low + high) / 2, last=(low + high) / 2)
+        (first, error), (last, other) = (((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1]))
+        return cls(first, last, node["answered"], node["told"], max(error, other))
+
+
+def _limits(
+    node: Mapping[str, float], leader: Mapping[str, float], received: str, sent: str
+) -> tuple[float, float] | None:
+    """Return the least and the most that the difference can be; None if no message went both ways."""
+    if not all(side[name] for side in (node, leader) for name in (received, sent)):
+        return None
+    return leader[sent] - node[sent], leader[received] - node[received]

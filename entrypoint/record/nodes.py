@@ -1,0 +1,156 @@
+"""What others may know of a boot while it runs: each node's phase, ranks and last heartbeat. Pure.
+
+The loop shows every step of the machine to a NodeTable. On worker-0 it has all nodes, on a worker this node and what it
+knows of the leader. How long each phase took is in recorder.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from entrypoint import __version__
+from entrypoint.job import actions, events, messages
+from entrypoint.model import Outcome, Plan
+from entrypoint.phases import UNRESOLVED, Phase
+from entrypoint.values import dataclass
+
+SOCKET = "entrypoint.sock"  # in the run directory, where a boot is asked for its state
+VERSION = 1  # of what `snapshot` gives; a field that is added does not change it
+
+
+@dataclass
+class NodeState:
+    """One node. Times are seconds of the caller's clock; None where nothing is known."""
+
+    phase: Phase
+    since: float
+    detail: str = ""
+    heard: float | None = None  # when it last sent something
+    started: int | None = None  # ranks, or programs of a launcher that starts them itself
+    ended: int = 0  # of those
+    idle: tuple[float, float] | None = None  # seconds without output, and when it said so
+
+
+class NodeTable:
+    """Keeps the nodes' states."""
+
+    def __init__(self, draft: Plan, now: float) -> None:
+        self._draft, self._topology, self.me = draft, draft.topology, draft.topology.me
+        self._leads = draft.topology.is_leader or draft.mode != "coordinated"
+        self._begun, self._boot = now, 0.0  # when this began; seconds until this node's ranks ran, 0 until then
+        self._names: dict[str, str] = {}  # host -> why its name has no address
+        shown: Iterable[int] = (self.me,)
+        if draft.mode == "coordinated":
+            shown = range(len(self._topology.nodes)) if self._leads else (0, self.me)
+        self.nodes = {rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now) for rank in shown}
+        self._now = now
+
+    # -- what happens
+
+    def saw(self, event: Any, done: Iterable[Any], now: float) -> None:
+        """The machine was told this event, and wants these actions done."""
+        self._now = now
+        if handler := _EVENTS.get(type(event)):
+            handler(self, event)
+        for action in done:
+            if isinstance(action, actions.Entered):
+                self._entered(action)
+
+    def _entered(self, action: actions.Entered) -> None:
+        rank, phase = action.node, action.phase
+        state = self.nodes.get(rank)
+        if state is None:
+            return
+        is_new = state.phase is not phase
+        if state.phase.status != phase.status:
+            state.since = self._now
+        state.phase = phase
+        state.detail = action.detail
+        if is_new and phase is Phase.LAUNCHING and self._draft.launch.ranks.reports == "ranks":
+            state.started = state.ended = 0
+        elif is_new and phase is Phase.LAUNCHING:  # how many programs another node starts is its own matter
+            state.started = len(self._draft.launch.programs)
+        if phase.status == Phase.RUNNING.status and rank == self.me and not self._boot:
+            self._boot = self._now - self._begun
+
+    def _on_name(self, event: events.NameState) -> None:
+        self._names[event.host] = event.state
+
+    def _heard(self, rank: int) -> None:
+        if rank != self.me and (state := self.nodes.get(rank)):
+            state.heard = self._now
+
+    def _on_heard(self, event: events.MessageReceived) -> None:
+        self._heard(event.node)
+        state = self.nodes.get(event.node)
+        if state is None:
+            return
+        match event.message:
+            case messages.Pong(idle):
+                state.idle = (max(0.0, idle), self._now)
+            case messages.RankStart():
+                state.started = (state.started or 0) + 1
+            case messages.RankEnd():
+                state.ended += 1
+            case messages.Ended() if self._draft.launch.ranks.reports != "ranks":
+                state.ended += 1
+
+    # -- for others
+
+    def snapshot(self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None) -> dict[str, Any]:
+        """All of it as JSON has it, with durations in seconds. `idle`: seconds that this node has printed nothing."""
+        this = self._topology.this
+        return {
+            "version": VERSION,
+            "toolkit": __version__,
+            "job": self._topology.job,
+            "node": this.label,
+            "host": this.host,
+            "launcher": self._draft.launcher,
+            "attempt": attempt,
+            "phase": self._shown(self.nodes[self.me])[0],
+            "up_seconds": _seconds(now - self._begun),
+            "boot_seconds": _seconds(self._boot) if self._boot else None,
+            "job_nodes": len(self._topology.nodes),
+            "roll_call": self._draft.roll_call,
+            "outcome": {"status": outcome.status, "reason": outcome.reason} if outcome else None,
+            "nodes": [self._node(rank, now, idle) for rank in sorted(self.nodes)],
+        }
+
+    def _node(self, rank: int, now: float, idle: float | None) -> dict[str, Any]:
+        node, state = self._topology.nodes[rank], self.nodes[rank]
+        runs = state.phase.status == Phase.RUNNING.status
+        phase, detail = self._shown(state)
+        if rank != self.me:
+            idle = state.idle[0] + now - state.idle[1] if state.idle else None
+        return {
+            "node": node.label,
+            "host": node.host,
+            "phase": phase,
+            "since_seconds": _seconds(now - state.since),
+            "heartbeat_seconds": None if state.heard is None else _seconds(now - state.heard),
+            "ranks": state.started,
+            "ranks_ended": state.ended,
+            "idle_seconds": _seconds(idle) if runs and idle is not None else None,
+            "detail": detail,
+        }
+
+    def _shown(self, state: NodeState) -> tuple[str, str]:
+        """The status of a node, and its detail: this node's, in the roll call, is which names have no address."""
+        if state is self.nodes[self.me] and state.phase is Phase.ROLL_CALL:
+            why = "; ".join(f"{host}: {state}" for host, state in self._names.items() if state)
+            return (UNRESOLVED, why) if why else (state.phase.status, state.detail)
+        return state.phase.status, state.detail
+
+
+def _seconds(value: float) -> float:
+    return round(max(0.0, value), 3)
+
+
+_EVENTS: Mapping[type, Callable[[NodeTable, Any], None]] = {
+    events.NameState: NodeTable._on_name,
+    events.Answered: lambda board, event: board._heard(event.node),
+    events.Alive: lambda board, event: board._heard(event.node),
+    events.MessageReceived: NodeTable._on_heard,
+}

@@ -1,0 +1,40 @@
+"""Writes a timeline as trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+
+A process stands for each node, with a thread for itself and for each of its peers and ranks. Source: "Trace Event
+Format", events X and M.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from entrypoint.record.merge import Timeline
+
+
+def trace(timeline: Timeline) -> str:
+    """Return the JSON text. Times are whole microseconds since the first node began."""
+    import json
+
+    events: list[dict[str, Any]] = []
+    # As on Linux: no number is 0 (Perfetto takes that for the idle process), no thread has another's, and a process has
+    # its first thread's.
+    numbers = count(1)
+    for bar in timeline.bars:
+        process = next(numbers)
+        threads = {"": process}
+        about = f"{bar.host} ({bar.note})" if bar.note else bar.host
+        events.append(_named("process_name", process, process, name=about))
+        events.append(_named("process_sort_index", process, process, sort_index=bar.rank))
+        for phase in (*bar.phases, *bar.spans):
+            if phase.about not in threads:
+                threads[phase.about] = next(numbers)
+            start, end = round(phase.start * 1e6), round(phase.end * 1e6)
+            event = {"name": phase.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
+            events.append({**event, "pid": process, "tid": threads[phase.about]})
+        events += [_named("thread_name", process, number, name=name or "node") for name, number in threads.items()]
+    return json.dumps({"displayTimeUnit": "ms", "otherData": {"job": timeline.job}, "traceEvents": events}) + "\n"
+
+
+def _named(kind: str, process: int, thread: int, **args: str | int) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}

@@ -1,0 +1,84 @@
+"""Describes a timeline as text: who was last and why, and a table of nodes and phases."""
+
+from __future__ import annotations
+
+from entrypoint.phases import DNS, MEANING, Phase
+from entrypoint.record.merge import LOGIN, Bar, Timeline
+from entrypoint.text import columns, duration
+
+_BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
+
+
+def totals(bar: Bar) -> dict[str, float]:
+    """Return the seconds of each of the node's own phases; one that came more than once is summed."""
+    sums: dict[str, float] = {}
+    for phase in bar.phases:
+        sums[phase.name] = sums.get(phase.name, 0.0) + phase.seconds
+    return {name: sums[name] for name in MEANING if name in sums}
+
+
+def who_was_last(timeline: Timeline) -> str:
+    """Return a sentence that names the node that came last, how much later than the others, and why."""
+    last = timeline.last
+    if last is None or last.came is None:
+        return ""
+    others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
+    behind = duration(last.came - max(others))
+    sentence = f"{last.host} was last: it was there at {duration(last.came)}, {behind} after the others"
+    others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
+    if not last.phases or not others_took:
+        return f"{sentence}."
+    listened = [
+        phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == Phase.ROLL_CALL.timeline
+    ]
+    if last.came - max(listened, default=0.0) > LOGIN:
+        calls = timeline.bars[timeline.me].spans
+        dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
+        of_it = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
+        return f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd listened{of_it}."
+    begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
+    late, took = last.phases[0].start - begun, totals(last)
+    more = {name: took[name] - min(other.get(name, 0.0) for other in others_took) for name in _BEFORE if name in took}
+    name = max(more, key=lambda name: more[name], default="")
+    if name and more[name] > late:
+        return f"{sentence}; {name} took {duration(took[name])} there, {duration(more[name])} more than on the fastest."
+    return f"{sentence}; its container or entrypoint started {duration(late)} after the first."
+
+
+def longest(timeline: Timeline) -> str:
+    """Return a sentence that names the longest phase before the run, and its node."""
+    rows = [
+        (seconds, name, bar.host)
+        for bar in timeline.bars
+        for name, seconds in totals(bar).items()
+        if name != Phase.RUNNING.timeline
+    ]
+    if not rows:
+        return ""
+    seconds, name, host = max(rows)
+    return f"The longest phase apart from the run: {name} on {host}, {duration(seconds)} ({MEANING[name]})."
+
+
+def table(timeline: Timeline, outcome: str) -> str:
+    """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how the job ended."""
+    taken = [totals(bar) for bar in timeline.bars]
+    names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
+    heads = ["seconds", "begun", *names, "sum"]
+    rows = [heads]
+    for bar, took in zip(timeline.bars, taken, strict=True):
+        seconds = [f"{took[name]:.3f}" if name in took else "-" for name in names]
+        begun, whole = (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
+        rows.append([bar.host, begun, *seconds, whole])
+    lines = [f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}", ""]
+    lines += columns(rows, range(1, len(heads)))
+    lines += ["", *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line)]
+    return "\n".join(lines) + "\n"
+
+
+def notes(timeline: Timeline) -> list[str]:
+    """Return what a reader must know about single nodes: whose part is missing, whose place is not exact."""
+    missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
+    vague = max(timeline.bars, key=lambda bar: bar.error)
+    if vague.error >= 0.0005:
+        missing.append(f"Each node's place is exact to {duration(vague.error)} ({vague.host}) or better.")
+    return missing

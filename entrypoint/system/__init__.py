@@ -1,0 +1,1 @@
+"""This machine: facts, `/proc`, private files, processes, signals, keys, sshd."""

@@ -1,0 +1,240 @@
+"""The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
+
+HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for the hosts, and into the
+token that the job's own servers ask for; `info` names the job and the use, so no two keys of two jobs are the same even
+with one secret.
+
+All nodes of a job have one host key: it proves that a node knows the secret. A key for each host name would prove no
+more, since who knows the secret has all of them, and nodes that know different lists of hosts could not say so. Which
+node it is, and that both sides mean the same list, is the roll call's first question.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import struct
+from typing import Any
+
+from entrypoint import values
+from entrypoint.errors import ConfigError, NoInputError
+from entrypoint.model import Topology
+from entrypoint.platforms import SECRETS
+from entrypoint.secret import HIDDEN, hides, weakness
+from entrypoint.spec import JobSpec
+from entrypoint.system import openssl
+from entrypoint.system.files import read
+from entrypoint.values import dataclass
+
+_KIND = "ssh-ed25519"
+_SALT = b"entrypoint keys 1"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What this node needs of the job's keys. Only the leader has the client's private key."""
+
+    client_private: bytes = values.field(repr=False)  # b"" on a worker
+    client_public: str
+    host_private: bytes = values.field(repr=False)
+    known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
+    token: str = values.field(repr=False)  # the same on every node; who has it may use what the job serves
+
+    def files(self) -> dict[str, bytes | str]:
+        """Name in the run directory -> content."""
+        files: dict[str, bytes | str] = {
+            "host_key": self.host_private,
+            # No forwarding, no terminal, no rc file, whatever the server's configuration says.
+            "authorized_keys": f"restrict {self.client_public}\n",
+            "token": self.token,
+        }
+        if self.known_hosts:
+            files |= {"client_key": self.client_private, "known_hosts": self.known_hosts}
+        return files
+
+
+def load(spec: JobSpec, topology: Topology) -> Keys:
+    """This job's keys.
+
+    Raises ConfigError as `require` does, and when a secret or a key cannot be used; NoInputError when a file is not
+    there.
+    """
+    require(spec, topology)
+    if spec.ssh.client_key and spec.ssh.host_key:
+        return _mounted(spec, topology)
+    return _derived(_baked(spec) if spec.ssh.compat == "baked-keys" else _secret(spec), topology)
+
+
+def require(spec: JobSpec, topology: Topology) -> None:
+    """Refuse a job that was given neither a secret nor key files, before anything is read. Raises ConfigError."""
+    if spec.secret or spec.secret_file or spec.ssh.client_key:  # the spec refuses half a pair of keys
+        return
+    by_hand = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
+    how = SECRETS.get(topology.platform, by_hand)
+    raise ConfigError(
+        f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
+        "no secret and no key files",
+        f"{how} (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways",
+    )
+
+
+def warnings(spec: JobSpec) -> list[str]:
+    """What is unwise about the keys, to be said on every start."""
+    if spec.ssh.compat == "none":
+        return []
+    what = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
+    return [
+        f"EP305 {what} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+    ]
+
+
+def _secret(spec: JobSpec) -> bytes:
+    if spec.secret is not None:
+        return spec.secret.value.encode("utf-8", "surrogateescape")
+    secret = _read(spec.secret_file or "", "secret_file").rstrip(b"\r\n")
+    if wrong := weakness(secret):
+        what, seen = wrong
+        raise ConfigError(f"EP301 {what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
+    return secret
+
+
+def _baked(spec: JobSpec) -> bytes:
+    """The private key that every container of the image has: it is only as secret as the image. Any kind of
+    key will do, since no login uses it itself.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    path = spec.ssh.client_key or ""
+    data = _read(path, "ssh.client_key")
+    openssh: Any = serialization.load_ssh_private_key
+    try:
+        key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        do = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
+        raise ConfigError("EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
+
+
+def _derived(secret: bytes, topology: Topology) -> Keys:
+    infos = [f"{use}\0{topology.job}".encode() for use in ("client", "host", "token")]
+    # The leader's ssh client imports the library anyway.
+    made = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
+    (client_seed, client), (host_seed, host), (token, _) = made
+    known = _known_hosts(topology, host) if topology.is_leader else ""
+    client_private = _private(client_seed, client) if topology.is_leader else b""
+    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
+
+
+def _known_hosts(topology: Topology, host: bytes) -> str:
+    return "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
+
+
+def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The seed and the public key for each use of the secret."""
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        seeds = [HKDF(hashes.SHA256(), 32, _SALT, info).derive(secret) for info in infos]
+        return [(seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()) for seed in seeds]
+    except (InternalError, UnsupportedAlgorithm) as error:
+        raise _unsupported(error) from None
+
+
+def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """As _pairs, in less time and memory, where OpenSSL's own library is there."""
+    if (crypto := openssl.library()) is None:
+        return _pairs(secret, infos)
+    try:
+        seeds = [openssl.seed(crypto, secret, _SALT, info) for info in infos]
+        return [(seed, openssl.public(crypto, seed)) for seed in seeds]
+    except openssl.UnsupportedError as error:
+        raise _unsupported(error) from None
+
+
+def _unsupported(error: Exception) -> ConfigError:
+    """What OpenSSL lacks here, such as the fips provider that its configuration asks for."""
+    set_to = os.environ.get("OPENSSL_CONF")
+    return ConfigError(
+        "EP426 this image's OpenSSL cannot make the job's keys",
+        f"{error}; OPENSSL_CONF is {set_to or 'not set'}",
+        "install the providers that OpenSSL's configuration asks for (fips.so), or unset OPENSSL_CONF",
+    )
+
+
+def _mounted(spec: JobSpec, topology: Topology) -> Keys:
+    client_seed, client = _parse(spec.ssh.client_key or "", "ssh.client_key")
+    host_seed, host = _parse(spec.ssh.host_key or "", "ssh.host_key")
+    known = ""
+    if topology.is_leader:
+        if spec.ssh.known_hosts:
+            known = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
+        else:
+            known = _known_hosts(topology, host)
+    client_private = _private(client_seed, client) if topology.is_leader else b""
+    ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])  # every node has this key
+    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
+
+
+def _parse(path: str, field: str) -> tuple[bytes, bytes]:
+    """The seed and the public key of a mounted private key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    do = "make it with: ssh-keygen -t ed25519 -N ''"
+    try:
+        key = serialization.load_ssh_private_key(_read(path, field), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"EP302 {field} is not a private key we can read", f"{path}: {error}", do) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, do)
+    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
+
+
+def _read(path: str, field: str) -> bytes:
+    try:
+        return read(path)
+    except OSError as error:
+        do = "mount it where this user can read it"
+        if isinstance(error, PermissionError):
+            do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
+        shown = path
+        if hides(field, path):  # a user may have given the secret itself instead of a file name
+            shown, do = HIDDEN, f"give {field} the name of a file, with its folder; a secret itself: ENTRYPOINT_SECRET"
+        raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", do) from None
+
+
+def _private(seed: bytes, public: bytes) -> bytes:
+    """The key as OpenSSH's PROTOCOL.key describes its files, without a passphrase and a comment."""
+    check = os.urandom(4)
+    secret = check + check + _strings(_KIND.encode(), public, seed + public, b"")
+    secret += bytes(range(1, 1 + -len(secret) % 8))
+    data = (
+        b"openssh-key-v1\0" + _strings(b"none", b"none", b"") + struct.pack(">I", 1) + _strings(_blob(public), secret)
+    )
+    text = _base64(data)
+    lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
+    return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}\n-----END OPENSSH PRIVATE KEY-----\n".encode()
+
+
+def _public(key: bytes) -> str:
+    return f"{_KIND} {_base64(_blob(key))}"
+
+
+def _blob(key: bytes) -> bytes:
+    """The public key, as RFC 8709 has it sent."""
+    return _strings(_KIND.encode(), key)
+
+
+def _strings(*each: bytes) -> bytes:
+    """Strings as ssh writes them (RFC 4251): each after its length."""
+    return b"".join(struct.pack(">I", len(one)) + one for one in each)
+
+
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()

@@ -1,0 +1,45 @@
+"""The rank table that the platform writes while the containers start, and this node's part of it."""
+
+from __future__ import annotations
+
+import os
+
+from entrypoint import ranktable
+from entrypoint.errors import ConfigError
+from entrypoint.model import Cards, Facts, Topology
+from entrypoint.system.files import read
+from entrypoint.text import Log
+
+_NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
+
+
+def look(facts: Facts, topology: Topology, log: Log) -> Cards:
+    """This node's cards, as the table has them now. Raises NotReady while it is not complete, else as `wait` does."""
+    path = ranktable.path_from(facts.env, os.path.isdir)
+    table = ranktable.parse(_read(path), path)
+    there = ranktable.nodes(table)
+    if len(there) != len(topology.nodes):
+        raise ConfigError(
+            f"EP704 rank table {table.where} is of another job than this",
+            f"it has {len(there)} nodes, this job {len(topology.nodes)}",
+            "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
+        )
+    server = ranktable.own(table, ranktable.names(facts))
+    devices, odd = ranktable.logical_ids(server, topology.device.cards)
+    if odd:
+        log(odd)
+    return Cards(
+        table=ranktable.to_v1(table),
+        ranks=tuple(card.rank_id for card in server.devices),
+        devices=devices,
+        size=table.rank_size,
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        return read(path, 1.0).decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise ranktable.NotReady(path, f"it is not there yet; {_NOBODY}") from None
+    except OSError as error:
+        raise ranktable.NotReady(path, (error.strerror or str(error)).lower()) from None

@@ -1,0 +1,96 @@
+"""A socket in the run directory through which processes of this node report, one line at a time.
+
+The kernel tells which process is at the other end, so nobody can report in the name of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+
+from entrypoint.system.descriptors import CHUNK
+from entrypoint.system.files import RunDir
+
+HEARD = b"\n"  # what a process is answered: it was looked at while it was there
+_WAITING = 4096  # processes that may connect while nobody accepts them; the kernel may allow fewer
+
+
+class ReportingProcess:
+    """A process that has connected: its pid, and the lines it has sent that nobody has read yet."""
+
+    def __init__(self, connection: socket.socket, longest: int) -> None:
+        self.connection = connection
+        self._longest = longest
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.pid: int = struct.unpack("3i", credentials)[0]
+        self._rest = b""
+        self.over = False  # no process has the other end any more
+
+    def take(self) -> list[bytes]:
+        """The lines that have arrived. Of a line without an end, only the first `longest` bytes are kept."""
+        lines: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while not self.over:
+                try:
+                    data = self.connection.recv(CHUNK)
+                except ConnectionError:
+                    data = b""
+                self.over = not data
+                *whole, rest = (self._rest + data).split(b"\n")
+                lines += whole
+                self._rest = rest[: self._longest]
+        return lines
+
+    def answer(self) -> None:
+        """Tell the process that it was looked at."""
+        with contextlib.suppress(OSError):
+            self.connection.send(HEARD)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Reports:
+    """Listens at the socket of this name in the run directory. `ready` is called when there is something to `take`.
+
+    Raises CantCreateError when the socket cannot be made.
+    """
+
+    def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int) -> None:
+        self._ready = ready
+        self._longest = longest
+        self._loop = asyncio.get_running_loop()
+        self._socket = run_dir.bind(name)
+        self._reporters: list[ReportingProcess] = []
+        self._socket.listen(_WAITING)
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, ready)
+
+    def take(self) -> list[tuple[ReportingProcess, list[bytes]]]:
+        """Who has connected or reported since the last call, and what they sent."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection, _ = self._socket.accept()
+                connection.setblocking(False)
+                self._reporters.append(ReportingProcess(connection, self._longest))
+                self._loop.add_reader(connection, self._ready)
+        taken = [(reporter, reporter.take()) for reporter in self._reporters]
+        for reporter, _ in taken:
+            if reporter.over:
+                self._drop(reporter)
+        self._reporters = [reporter for reporter in self._reporters if not reporter.over]
+        return [(reporter, lines) for reporter, lines in taken if lines]
+
+    def _drop(self, reporter: ReportingProcess) -> None:
+        self._loop.remove_reader(reporter.connection)
+        reporter.close()
+
+    def close(self) -> None:
+        """Whoever is still connected takes this process for gone."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        for reporter in self._reporters:
+            self._drop(reporter)

@@ -1,0 +1,189 @@
+"""This node's sshd: started, tested with a connection of our own, and watched until the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from entrypoint.errors import CantCreateError, ConfigError, OsError
+from entrypoint.model import Facts
+from entrypoint.plan.topology import NAMES, login
+from entrypoint.secret import is_secret
+from entrypoint.system import children, proc
+from entrypoint.system.clock import rest
+from entrypoint.system.files import put
+from entrypoint.system.signals import USERS, ignoring
+
+_BUSY = 0.2  # seconds until the next try if sshd refuses our connection
+_UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
+_ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
+
+
+class Sshd:
+    """A running sshd."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
+    ) -> None:
+        self._process, self._log, self._port, self._heard = process, log, port, heard
+        self._last: deque[str] = deque(maxlen=3)  # lines of its log
+        self._listening = asyncio.get_running_loop().create_future()
+        self._probe = ""  # how the log names our own connection
+        self._wanted = True
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(
+        cls, facts: Facts, config: Path, port: int, address: str | None, heard: Callable[[str], None]
+    ) -> Sshd:
+        """Start it and prove that it answers; `heard` gets each line of its log.
+
+        Raises ConfigError when the image has no sshd or no user to log in as, OsError with sshd's own words when it
+        does not come up.
+        """
+        program = check(facts)
+        # Its sessions get another environment, so it needs no secrets, and its memory and /proc show none.
+        environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
+        environment |= _name(facts, config.parent)
+        if facts.uid == 0:
+            # sshd run by root needs its empty directory, which a tmpfs on /run hides.
+            try:
+                Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+            except OSError as error:
+                do = "mount a tmpfs at /run, or run as another user"
+                raise CantCreateError(
+                    "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), do
+                ) from None
+        # A pipe of our own: with asyncio's, sshd would count as alive while one of its sessions holds the pipe.
+        read_end, write_end = os.pipe()
+        # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
+        with ignoring(USERS):
+            argv, nowhere = (program, "-D", "-e", "-f", str(config)), asyncio.subprocess.DEVNULL
+            started = await children.start(argv, environment, stdin=nowhere, stdout=nowhere, stderr=write_end)
+        os.close(write_end)
+        sshd = cls(started, await _reader(read_end), port, heard)
+        proven = False
+        try:
+            await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
+            proven = True
+        except asyncio.TimeoutError:
+            raise sshd._failure("sshd does not answer", f"nothing on port {port} after {_UP:.0f}s") from None
+        finally:
+            if not proven:
+                with contextlib.suppress(ProcessLookupError):
+                    started.kill()
+                await sshd.ended()
+        return sshd
+
+    async def _prove(self, address: str) -> None:
+        ended = asyncio.create_task(self._process.wait())
+        await asyncio.wait({ended, self._listening}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            await self._reader
+            raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
+        ended.cancel()
+        while not (banner := await self._banner(address)):
+            # Other connections fill all of its places; no event tells when one is free.
+            await rest(_BUSY)
+        if not banner.startswith(b"SSH-2.0-"):
+            raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
+
+    async def _banner(self, address: str) -> bytes:
+        """What sshd sends first; nothing if it refuses the connection."""
+        writer = None
+        try:
+            reader, writer = await asyncio.open_connection(address, self._port)
+            self._probe = f" port {writer.get_extra_info('sockname')[1]}"
+            return await reader.readline()
+        except (OSError, ValueError):
+            return b""
+        finally:
+            if writer is not None:
+                writer.close()
+
+    async def _read(self) -> None:
+        while line := await self._log.readline():
+            text = line.decode(errors="replace").strip()
+            self._last.append(text)
+            if not self._probe or self._probe not in text:
+                self._heard(text)
+            if text.startswith("Server listening on") and not self._listening.done():
+                self._listening.set_result(None)
+
+    def _failure(self, what: str, seen: str) -> OsError:
+        seen = ": ".join(filter(None, (seen, "; ".join(self._last))))
+        return OsError(f"EP433 {what}", seen, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+
+    async def watch(self, died: Callable[[str], None]) -> None:
+        """Call `died` with what was seen if sshd ends before `stop`."""
+        status = await self._process.wait()
+        if self._wanted:
+            died(str(self._failure("sshd died", f"it exited with {status}")))
+
+    def stop(self) -> None:
+        """End the listener; `sweep` ends its sessions later."""
+        self._wanted = False
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+
+    async def ended(self) -> None:
+        """Return when it has ended and its log is read."""
+        await self._process.wait()
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+
+
+def check(facts: Facts) -> str:
+    """sshd's path.
+
+    Raises ConfigError when the image has none, no name for the user to log in as, or root lacks a capability.
+    """
+    program = facts.programs.get("sshd")
+    if program is None:
+        raise ConfigError("EP430 this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+    if not facts.user and NAMES not in facts.programs:
+        raise ConfigError(
+            f"EP431 ssh needs a user name for uid {facts.uid}",
+            f"no entry in /etc/passwd, no {NAMES}",
+            "install libnss-wrapper, or run as a user that the image has",
+        )
+    # Without these an sshd run by root drops every connection.
+    missing = [name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)]
+    if missing:
+        raise ConfigError(
+            "EP432 an sshd run by root cannot work in this container",
+            f"no {', '.join(missing)}",
+            "run as another user (the images' own is 1000:100), or add these capabilities",
+        )
+    return program
+
+
+def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
+    """What sshd's environment needs so that this uid has a name; nothing where /etc/passwd gives it one.
+
+    libnss_wrapper answers from a passwd file of one line, in sshd and ssh alone, which refuse to work without a name.
+    sshd gives its sessions a new environment, and ssh starts nothing, so no program of the job ever sees it.
+    """
+    if facts.user:
+        return {}
+    passwd = run_dir / "passwd"
+    try:
+        put(passwd, os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"), 0o600)
+    except OSError as error:
+        do = "make room, or set ENTRYPOINT_RUN_DIR"
+        raise CantCreateError(f"EP410 cannot write {passwd}", error.strerror or str(error), do) from error
+    return {"LD_PRELOAD": facts.programs[NAMES], "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": "/etc/group"}
+
+
+async def _reader(fd: int) -> asyncio.StreamReader:
+    """A stream of the reading end of a pipe; the stream ends with the last writer."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
+    )
+    return reader
