@@ -1,4 +1,4 @@
-"""Who started the containers: Facts -> Site. One module per platform, with `site(facts)`.
+"""Who started the containers: Facts -> Site. One module per platform, with `site(facts)`, which gathers Clues.
 
 `MARKS` tells which one it is before any of these modules is loaded, as a start needs one of them. Where that is not
 enough, a module has `matches(facts)` too, which is asked when its marks are there. A module without marks, such as one

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint.errors import ConfigError
+from entrypoint.platforms._clues import Reason
 from entrypoint.platforms._listeners import Listener, listener
 from entrypoint.text import count, from_json
 from entrypoint.values import dataclass
@@ -36,8 +37,8 @@ class Cluster:
         return len(self.hosts(tasks[: tasks.index(self.task)])) + self.index
 
     @property
-    def beyond(self) -> tuple[str, str, str]:
-        """What a Site does not know where `place` is None."""
+    def beyond(self) -> Reason:
+        """Return why the index is unknown if `place` is None."""
         hosts, task = count(len(self.tasks.get(self.task, ())), "host"), self.task[:60]
         return (
             f"{self.name} gives this node an index beyond the last {task}",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, job
+from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._listeners import listener
 from entrypoint.platforms._names import label
 from entrypoint.values import dataclass
@@ -42,21 +42,17 @@ def read(facts: Facts) -> Hostfile:
     return Hostfile(tuple(host for host, _ in entries), index, None if index is None else entries[index][1])
 
 
-def site(platform: str, facts: Facts, file: Hostfile, name: str, unknown: Unknown) -> Site:
-    """The site of a job with this file and this name, whose nodes may not be known all the same."""
-    known = {"hosts": file.hosts and not unknown, "node_rank": file.index is not None, "slots": file.slots}
-    origins = {field: HOSTFILE for field, value in known.items() if value}
-    source = HOSTFILE if file.hosts else "host name"
-    return Site(
-        platform=platform,
-        hosts=() if unknown else file.hosts,
-        index=file.index,
-        slots=file.slots,
-        job=job({source: name}, source, origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+def site(platform: str, facts: Facts, file: Hostfile, job: str, unknown: Reason | None) -> Site:
+    """Return the site of a job with this file and this name, unless its nodes are unknown."""
+    clues = Clues(platform, facts)
+    if unknown:
+        clues.unknown["hosts"] = unknown
+    else:
+        clues.take("hosts", file.hosts, HOSTFILE)
+    clues.take("index", file.index, HOSTFILE)
+    clues.take("slots", file.slots, HOSTFILE)
+    clues.take_job(HOSTFILE if file.hosts else "host name", job)
+    return clues.site()
 
 
 def _lines(files: Mapping[str, str]) -> list[str]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts
+from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._names import label, numbered
-from entrypoint.platforms._numbers import number
 
 ADDRESSES = ("PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS")  # of a TrainJob's first node, by its runtime
 _FIRST_NODE, _MASTER = "-node-0-0", "-master-0"
@@ -54,21 +54,21 @@ def is_pytorchjob(facts: Facts) -> bool:
     return elastic and not any(others)
 
 
-def slots(env: Mapping[str, str], origins: dict[str, str]) -> int | None:
-    """Ranks of each node; None where the platform leaves that to the devices.
+def take_slots(clues: Clues) -> None:
+    """Take the ranks of each node, unless the platform leaves that to the devices.
 
     Raises ConfigError when it is no number, or 0.
     """
     name = "PET_NPROC_PER_NODE"
-    if env.get(name, "").strip() in _BY_DEVICE:
-        return None
-    count = number(env, name)
-    if count == 0:
-        raise ConfigError(f"EP207 {name} is no number of ranks", "0", "set it to 1 or more, or to auto")
-    origins["slots"] = name
-    return count
+    if clues.env.get(name, "").strip() in _BY_DEVICE:
+        return
+    if clues.number(name) == 0:
+        hint = "set it to 1 or more, or to auto"
+        raise ConfigError(f"EP207 {name} is no number of ranks", "0", hint)
+    clues.take_slots(name)
 
 
-def nobody_counts(name: str, env: Mapping[str, str]) -> tuple[str, str, str]:
-    """What a Site does not know where the variable with the number of nodes holds none."""
-    return "the platform does not count its nodes", f"{name} is {env.get(name, '')!r}", "set ENTRYPOINT_HOSTS"
+def not_counted(name: str, env: Mapping[str, str]) -> Reason:
+    """Return why the hosts are unknown if the variable with their number has none."""
+    detail = f"{name} is {env.get(name, '')!r}"
+    return "the platform does not count its nodes", detail, "set ENTRYPOINT_HOSTS"

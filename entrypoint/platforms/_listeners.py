@@ -24,15 +24,15 @@ def is_port(text: str) -> bool:
 
 
 def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
-    """The port of each; empty where one has none."""
-    found = tuple(port for _, port in listeners if port is not None)
-    return found if len(found) == len(listeners) else ()
+    """Return the port of each; nothing if one has none."""
+    given = tuple(port for _, port in listeners if port is not None)
+    return given if len(given) == len(listeners) else ()
 
 
-def wrong_ports(listeners: Sequence[Listener], names: str) -> dict[str, tuple[str, str, str]]:
-    """What a Site does not know because of ports that cannot be one; `names` are the variables that have them."""
+def wrong_ports(listeners: Sequence[Listener], lists: str) -> tuple[str, str, str] | None:
+    """Return why the hosts are unknown if a port cannot be one; `lists` names the variables."""
     wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))]
     if not wrong:
-        return {}
-    what = f"a port is a number from 1 to 65535 ({names})"
-    return {"hosts": (what, ", ".join(wrong), "fix the list, or set ENTRYPOINT_HOSTS")}
+        return None
+    summary = f"a port is a number from 1 to 65535 ({lists})"
+    return summary, ", ".join(wrong), "fix the list, or set ENTRYPOINT_HOSTS"

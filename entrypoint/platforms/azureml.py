@@ -15,8 +15,7 @@ from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, counted, job, names, placed
-from entrypoint.platforms._numbers import number
+from entrypoint.platforms._clues import Clues, names
 
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
@@ -30,34 +29,23 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be, or when the platform starts us twice on a node.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    _check_once_a_node(env)
-    where = next((name for name in _LISTS if env.get(name)), f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})")
-    listed = _master_first(names(env.get(where, "").replace(";", ",")), env)
-    hosts = counted(listed, where, number(env, "AZUREML_NODE_COUNT"), "AZUREML_NODE_COUNT", unknown)
-    if hosts:
-        origins["hosts"] = where
-    rank = next((name for name in _RANKS if env.get(name)), _RANKS[0])
-    return Site(
-        platform="azureml",
-        hosts=hosts,
-        index=placed(number(env, rank), rank, hosts, where, origins, unknown),
-        job=job(env, "AZUREML_RUN_ID", origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+    clues = Clues("azureml", facts)
+    _check_once_a_node(clues)
+    lists = next((name for name in _LISTS if facts.env.get(name)), f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})")
+    hosts = _master_first(names(facts.env.get(lists, "").replace(";", ",")), facts.env)
+    clues.take_hosts(lists, "AZUREML_NODE_COUNT", hosts)
+    clues.take_index(clues.first(*_RANKS))
+    clues.take_job("AZUREML_RUN_ID")
+    return clues.site()
 
 
-def _check_once_a_node(env: Mapping[str, str]) -> None:
+def _check_once_a_node(clues: Clues) -> None:
     """Raise ConfigError where we are one of several on a node: each would start all ranks of it."""
     for name, most in _ALONE.items():
-        if (number(env, name) or 0) > most:
+        if (clues.number(name) or 0) > most:
             raise ConfigError(
                 "EP208 the platform starts this program more than once on a node",
-                f"{name} is {env[name].strip()}",
+                f"{name} is {clues.env[name].strip()}",
                 "set process_count_per_instance of the job's distribution to 1",
             )
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
-from entrypoint.platforms import _hosts
-from entrypoint.values import replace
+from entrypoint.platforms._clues import Clues
 
 
 def site(facts: Facts) -> Site:
@@ -18,24 +17,20 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    found = _hosts.site(
-        "dstack",
-        facts,
-        hosts="DSTACK_NODES_IPS",
-        count="DSTACK_NODES_NUM",
-        index="DSTACK_NODE_RANK",
-        slots="DSTACK_GPUS_PER_NODE",
-        name="DSTACK_RUN_NAME",
-    )
+    clues = Clues("dstack", facts)
+    clues.take_hosts("DSTACK_NODES_IPS", "DSTACK_NODES_NUM")
+    clues.take_index("DSTACK_NODE_RANK")
+    clues.take_slots("DSTACK_GPUS_PER_NODE")
+    clues.take_job("DSTACK_RUN_NAME")
     master = facts.env.get("DSTACK_MASTER_NODE_IP", "").strip()
-    if not (found.hosts and master) or _same(found.hosts[0], master):
-        return found
-    other = (
+    if not (clues.hosts and master) or _same(clues.hosts[0], master):
+        return clues.site()
+    clues.unknown["hosts"] = (
         "the platform names another master than the first host",
-        f"DSTACK_NODES_IPS begins with {found.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is {master[:60]}",
+        f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is {master[:60]}",
         "set ENTRYPOINT_HOSTS, the master first",
     )
-    return replace(found, hosts=(), unknown={**found.unknown, "hosts": other})
+    return clues.site(hosts=())
 
 
 def _same(one: str, other: str) -> bool:

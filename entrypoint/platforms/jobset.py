@@ -9,6 +9,7 @@ here holds for both, this node's index is where its host name is among the spec'
 from __future__ import annotations
 
 from entrypoint.model import Facts, Site
+from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._pods import job_of, may_be_jobset
 
 
@@ -20,15 +21,11 @@ def matches(facts: Facts) -> bool:
 def site(facts: Facts) -> Site:
     """Nothing but the host name, and what the spec has to say."""
     front = job_of(facts).rpartition("-")[0] or "JOBSET-JOBS"
-    return Site(
-        platform="jobset",
-        hostname=facts.hostname,
-        unknown={
-            "hosts": (
-                "a JobSet does not say which Pods it has, and neither does a Job",
-                f"host name {facts.hostname[:80]!r}",
-                f"set ENTRYPOINT_HOSTS to {front}-0-0.SERVICE,{front}-0-1.SERVICE,... alike in all Pods, or, for one"
-                f" Pod, {front}-0-0",
-            )
-        },
+    clues = Clues("jobset", facts)
+    clues.unknown["hosts"] = (
+        "a JobSet does not say which Pods it has, and neither does a Job",
+        f"host name {facts.hostname[:80]!r}",
+        f"set ENTRYPOINT_HOSTS to {front}-0-0.SERVICE,{front}-0-1.SERVICE,... alike in all Pods,"
+        f" or, for one Pod, {front}-0-0",
     )
+    return clues.site()

@@ -7,8 +7,7 @@ the host name `<job>-<index>`. How many Pods there are, and their Service, is in
 from __future__ import annotations
 
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, job
-from entrypoint.platforms._numbers import number
+from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._pods import INDEX, job_of, may_be_jobset
 
 
@@ -22,31 +21,23 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when the index is not a number.
     """
-    origins: dict[str, str] = {}
-    index, name = number(facts.env, INDEX), job_of(facts)
-    pod = name or "POD"
-    seen = f"host name {facts.hostname[:80]!r}, {INDEX} is {facts.env.get(INDEX, '').strip() or 'unset'}"
-    unknown: Unknown = {
-        "hosts": (
-            "Kubernetes does not say how many Pods this Job has",
-            seen,
-            f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
-            " `entrypoint deploy kubernetes` does so",
-        )
-    }
-    if index is not None and name:
-        origins["node_rank"] = INDEX
-    elif index is not None:
-        unknown["node_rank"] = (
+    clues = Clues("kubernetes", facts)
+    job = job_of(facts)
+    pod, index = job or "POD", facts.env.get(INDEX, "").strip() or "unset"
+    detail = f"host name {facts.hostname[:80]!r}, {INDEX} is {index}"
+    clues.unknown["hosts"] = (
+        "Kubernetes does not say how many Pods this Job has",
+        detail,
+        f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
+        " `entrypoint deploy kubernetes` does so",
+    )
+    clues.take_job("host name", job)
+    if job:
+        clues.take_index(INDEX)
+    elif clues.number(INDEX) is not None:
+        clues.unknown["node_rank"] = (
             "the host name does not say whether this Pod is a Job's, or a JobSet's, where each Job counts from 0",
-            seen,
+            detail,
             f"set ENTRYPOINT_NODE_RANK; in a Job by itself it is $({INDEX})",
         )
-    return Site(
-        platform="kubernetes",
-        index=index if name else None,
-        job=job({"host name": name}, "host name", origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+    return clues.site()

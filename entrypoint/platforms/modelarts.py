@@ -20,15 +20,13 @@ that it is for us to run. No variable says which folder below MA_JOB_DIR is the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, counted
+from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
-from entrypoint.platforms._numbers import number
-from entrypoint.spec import JOB_NAME
+from entrypoint.platforms._names import job_name
 from entrypoint.text import count, some
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
@@ -42,107 +40,94 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    workers = _workers(env, origins, unknown)
-    servers = _servers(env, origins)
+    clues = Clues("modelarts", facts)
+    workers, servers = _workers(clues), _servers(clues)
     listeners = (*workers, *servers)
-    hosts = tuple(host for host, _ in listeners)
-    names = sorted({origins[field] for field in ("hosts", "tensorflow.ps") if field in origins})
-    unknown |= wrong_ports(listeners, ", ".join(names))
-    if servers and not workers:
-        unknown.setdefault("hosts", _no_worker(env, len(servers), origins))
-    index = _index(env, len(workers), len(servers), origins, unknown)
+    lists = {clues.origins[field] for field in ("hosts", "tensorflow.ps") if field in clues.origins}
+    if reason := wrong_ports(listeners, ", ".join(sorted(lists))):
+        clues.unknown["hosts"] = reason
+    elif servers and not workers and "hosts" not in clues.unknown:
+        clues.unknown["hosts"] = (
+            "parameter servers are named, and no worker",
+            f"{clues.origins['tensorflow.ps']} names {len(servers)},"
+            f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}",
+            "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS",
+        )
+    _take_index(clues, len(workers), len(servers))
     # 0 is the documented default of a CPU flavour, not a count of processes.
-    cards = number(env, "MA_NUM_GPUS") or None
-    origins["slots"] = "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0"
-    job = env.get("MA_VJ_NAME") or None
-    if job:
-        origins["name"] = "MA_VJ_NAME"
-        if not re.fullmatch(JOB_NAME, job):  # it is part of paths and of what people read, as a spec's
-            do = "give the job a name of a-z, 0-9 and -, up to 63 characters"
-            raise ConfigError("EP207 MA_VJ_NAME cannot be a job's name", repr(job[:80]), do)
-    return Site(
-        platform="modelarts",
-        hosts=hosts,
-        index=index,
-        slots=cards or 1,
-        job=job,
-        hostname=facts.hostname,
-        tasks=("worker",) * len(workers) + ("ps",) * len(servers) if servers else (),
+    cards = clues.number("MA_NUM_GPUS")
+    clues.take("slots", cards or 1, "MA_NUM_GPUS" if cards else "MA_NUM_GPUS is empty or 0")
+    _take_job(clues)
+    _take_launcher(clues)
+    if mount := clues.env.get("MA_MOUNT_PATH"):
+        clues.take("log_dir", f"{mount}/log", "MA_MOUNT_PATH")
+    clues.take("log_dir", clues.env.get("MA_LOG_DIR"), "MA_LOG_DIR")
+    _take_pre_start(clues, facts.scripts)
+    return clues.site(
+        hosts=tuple(host for host, _ in listeners),
         ports=ports(listeners),
-        launcher=_launcher(env, bool(servers), origins),
-        log_dir=_log_dir(env, origins),
-        pre_start=_pre_start(facts.scripts, origins, unknown),
-        origins=origins,
-        unknown=unknown,
+        tasks=("worker",) * len(workers) + ("ps",) * len(servers) if servers else (),
     )
 
 
-def _launcher(env: Mapping[str, str], servers: bool, origins: dict[str, str]) -> str | None:
-    """What the job's engine is started by, where a variable says so."""
-    method = env.get("MA_RUN_METHOD", "")
-    if method in _RUN_METHODS:
-        origins["launcher"] = "MA_RUN_METHOD"
-        return method
+def _take_job(clues: Clues) -> None:
+    job = clues.env.get("MA_VJ_NAME", "")
+    if job and not job_name(job):
+        hint = "give the job a name of a-z, 0-9 and -, up to 63 characters"
+        raise ConfigError("EP207 MA_VJ_NAME cannot be a job's name", repr(job[:80]), hint)
+    clues.take("job", job, "MA_VJ_NAME")
+
+
+def _take_launcher(clues: Clues) -> None:
+    """Take what the job's engine is started by, if a variable says so."""
+    method = clues.env.get("MA_RUN_METHOD", "")
+    if method and method not in _RUN_METHODS:
+        hint = f"set it to {' or '.join(_RUN_METHODS)}, or unset it"
+        raise ConfigError("EP207 MA_RUN_METHOD is no run method", repr(method[:60]), hint)
     if method:
-        raise ConfigError(
-            "EP207 MA_RUN_METHOD is no run method",
-            repr(method[:60]),
-            f"set it to {' or '.join(_RUN_METHODS)}, or unset it",
-        )
-    if servers:
-        origins["launcher"] = origins["tensorflow.ps"]
-        return "tensorflow"
-    return None
+        clues.take("launcher", method, "MA_RUN_METHOD")
+    elif lists := clues.origins.get("tensorflow.ps"):
+        clues.take("launcher", "tensorflow", lists)
 
 
-def _log_dir(env: Mapping[str, str], origins: dict[str, str]) -> str | None:
-    for name, folder in (("MA_LOG_DIR", ""), ("MA_MOUNT_PATH", "/log")):
-        if env.get(name):
-            origins["log_dir"] = name
-            return env[name] + folder
-    return None
-
-
-def _pre_start(scripts: tuple[str, ...], origins: dict[str, str], unknown: Unknown) -> str | None:
-    """The script of the code directory."""
-    if len(scripts) > 1:
-        unknown["pre_start"] = (
+def _take_pre_start(clues: Clues, scripts: tuple[str, ...]) -> None:
+    """Take the script of the code directory."""
+    if len(scripts) == 1:
+        clues.take("pre_start", scripts[0], "MA_JOB_DIR")
+    elif scripts:
+        clues.unknown["pre_start"] = (
             "several folders below MA_JOB_DIR have a script to run first",
             some(scripts, 4),
             "leave one, or set ENTRYPOINT_PRE_START=skip",
         )
-    if len(scripts) != 1:
-        return None
-    origins["pre_start"] = "MA_JOB_DIR"
-    return scripts[0]
 
 
-def _servers(env: Mapping[str, str], origins: dict[str, str]) -> tuple[Listener, ...]:
-    """TensorFlow's parameter servers; none in a job of another engine."""
+def _servers(clues: Clues) -> tuple[Listener, ...]:
+    """Return TensorFlow's parameter servers; none in a job of another engine."""
     for name in ("TF_PS_HOSTS", "VC_PS_HOSTS"):
-        if servers := _listeners(env.get(name, "")):
-            origins["tensorflow.ps"] = name
+        if servers := _listeners(clues.env.get(name, "")):
+            clues.origins["tensorflow.ps"] = name
             return servers
-    job, size = env.get("MA_VJ_NAME"), number(env, "VC_PS_NUM")
+    job, size = clues.env.get("MA_VJ_NAME"), clues.number("VC_PS_NUM")
     if not (job and size):
         return ()
-    origins["tensorflow.ps"] = "MA_VJ_NAME"
+    clues.origins["tensorflow.ps"] = "MA_VJ_NAME"
     return tuple((f"{job}-ps-{index}.{job}", None) for index in range(size))
 
 
-def _workers(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[Listener, ...]:
-    if listed := _listeners(env.get("TF_WORKER_HOSTS", "")):
-        origins["hosts"] = "TF_WORKER_HOSTS"
+def _workers(clues: Clues) -> tuple[Listener, ...]:
+    if listed := _listeners(clues.env.get("TF_WORKER_HOSTS", "")):
+        clues.origins["hosts"] = "TF_WORKER_HOSTS"
         return listed
-    hosts = _hosts(env, origins, unknown)
-    job = env.get("MA_VJ_NAME")
-    if not hosts and not unknown and job and any(env.get(name) for name in _PS_MARKS):
-        origins["hosts"] = "MA_VJ_NAME"  # one node has two containers
-        hosts = (f"{job}-worker-0.{job}",)
-    return tuple((host, None) for host in hosts)
+    _take_hosts(clues)
+    job = clues.env.get("MA_VJ_NAME")
+    if not clues.hosts and not clues.unknown and job and _has_servers(clues):
+        clues.take("hosts", (f"{job}-worker-0.{job}",), "MA_VJ_NAME")  # one node has two containers
+    return tuple((host, None) for host in clues.hosts)
+
+
+def _has_servers(clues: Clues) -> bool:
+    return any(map(clues.env.get, _PS_MARKS))
 
 
 def _listeners(text: str) -> tuple[Listener, ...]:
@@ -153,68 +138,57 @@ def _listeners(text: str) -> tuple[Listener, ...]:
     return tuple(listener(entry.strip()) for entry in text.split(",") if entry.strip())
 
 
-def _no_worker(env: Mapping[str, str], servers: int, origins: Mapping[str, str]) -> tuple[str, str, str]:
-    seen = f"{origins['tensorflow.ps']} names {servers}, TF_WORKER_HOSTS is {env.get('TF_WORKER_HOSTS', '')[:60]!r}"
-    return "parameter servers are named, and no worker", seen, "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS"
-
-
-def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[str, ...]:
-    nodes = number(env, "MA_NUM_HOSTS")
+def _take_hosts(clues: Clues) -> None:
+    nodes = clues.number("MA_NUM_HOSTS")
     # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
-    listed = tuple(host for host, _ in _listeners(env.get("VC_WORKER_HOSTS", "")))
+    listed = tuple(host for host, _ in _listeners(clues.env.get("VC_WORKER_HOSTS", "")))
+    job = clues.env.get("MA_VJ_NAME")
     if listed:
-        hosts = counted(listed, "VC_WORKER_HOSTS", nodes, "MA_NUM_HOSTS", unknown)
-        if hosts:
-            origins["hosts"] = "VC_WORKER_HOSTS"
-        return hosts
-    if nodes is None or nodes < 2:
-        return ()
-    job, task = env.get("MA_VJ_NAME"), env.get("MA_TASK_NAME") or "worker"
-    if any(env.get(name) for name in _PS_MARKS):
-        task = "worker"  # this one may be a server of theirs
-    if not job:
-        unknown["hosts"] = (
+        clues.take_hosts("VC_WORKER_HOSTS", "MA_NUM_HOSTS", listed)
+    elif nodes and nodes > 1 and job:
+        # Next to parameter servers, this container may be one of them.
+        task = "worker" if _has_servers(clues) else clues.env.get("MA_TASK_NAME") or "worker"
+        hosts = tuple(f"{job}-{task}-{index}.{job}" for index in range(nodes))
+        clues.take("hosts", hosts, "MA_VJ_NAME")
+    elif nodes and nodes > 1:
+        clues.unknown["hosts"] = (
             f"MA_NUM_HOSTS is {nodes} and nothing names the hosts",
             "VC_WORKER_HOSTS and MA_VJ_NAME are unset",
             "set ENTRYPOINT_HOSTS",
         )
-        return ()
-    origins["hosts"] = "MA_VJ_NAME"
-    return tuple(f"{job}-{task}-{index}.{job}" for index in range(nodes))
 
 
-def _index(env: Mapping[str, str], workers: int, servers: int, origins: dict[str, str], unknown: Unknown) -> int | None:
-    """This node's place among workers, then servers; the variables count within a task."""
-    serves = env.get("MA_TASK_NAME") == "ps"
-    if serves and not servers:
-        unknown["node_rank"] = (
+def _take_index(clues: Clues, workers: int, servers: int) -> None:
+    """Take this node's place among workers, then servers; the variables count within a task."""
+    is_server = clues.env.get("MA_TASK_NAME") == "ps"
+    if is_server and not servers:
+        clues.unknown["node_rank"] = (
             "this container is a parameter server, and none is named",
-            f"MA_TASK_NAME is ps, TF_PS_HOSTS is {env.get('TF_PS_HOSTS', '')[:60]!r}",
+            f"MA_TASK_NAME is ps, TF_PS_HOSTS is {clues.env.get('TF_PS_HOSTS', '')[:60]!r}",
             "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
         )
-        return None
-    for name in _INDEX:
-        index = number(env, name)
-        if index is None:
-            continue
-        if servers and workers and index >= (hosts := servers if serves else workers):
-            task, field = ("parameter server", "tensorflow.ps") if serves else ("worker", "hosts")
-            unknown["node_rank"] = (
-                f"{name} is beyond the last {task}",
-                f"{name} is {index}, {origins[field]} names {count(hosts, task)}",
-                f"see that {origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
-            )
-            return None
-        origins["node_rank"] = f"{name}; {_NO_ORDER}" if _is_rerouted(env) else name
-        return index + workers * serves
-    if workers + servers > 1:
-        unknown["node_rank"] = (
+        return
+    name = clues.first(*_INDEX)
+    index = clues.number(name)
+    task, field = ("parameter server", "tensorflow.ps") if is_server else ("worker", "hosts")
+    hosts = servers if is_server else workers
+    if index is not None and servers and workers and index >= hosts:
+        clues.unknown["node_rank"] = (
+            f"{name} is beyond the last {task}",
+            f"{name} is {index}, {clues.origins[field]} names {count(hosts, task)}",
+            f"see that {clues.origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+        )
+    elif index is not None:
+        origin = f"{name}; {_NO_ORDER}" if _is_rerouted(clues.env) else name
+        clues.take("index", index + workers * is_server, origin)
+    elif workers + servers > 1:
+        clues.unknown["node_rank"] = (
             f"the platform gives {workers + servers} hosts and no index of this one",
             f"{', '.join(_INDEX)} are unset",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         )
-    # Without hosts none: the spec may name many, and they can't all be node 0.
-    return 0 if workers + servers == 1 else None
+    elif workers + servers:  # without hosts none: the spec may name many, and they can't all be node 0
+        clues.take("index", 0, "")
 
 
 def _is_rerouted(env: Mapping[str, str]) -> bool:

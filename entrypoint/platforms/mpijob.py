@@ -15,8 +15,8 @@ from __future__ import annotations
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _hostfile
+from entrypoint.platforms._clues import Reason
 from entrypoint.platforms._hostfile import HOSTFILE, Hostfile
-from entrypoint.platforms._hosts import Unknown
 from entrypoint.platforms._names import job_name, label, numbered
 
 _ROLE = "K_MPI_JOB_ROLE"
@@ -36,18 +36,22 @@ def site(facts: Facts) -> Site:
     return _hostfile.site("mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname))
 
 
-def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Unknown:
-    """Why the nodes of the job are not known."""
+def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | None:
+    """Return why the nodes of the job are unknown, if they are."""
     if not file.hosts:
         names = f"ENTRYPOINT_HOSTS={job}-launcher.{job},{job}-worker-0.{job},..."
-        what, seen = "an MPIJob names its nodes to the launcher alone", f"{HOSTFILE} is not here, or empty"
-        do = f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on all nodes"
-    elif role == "launcher" and file.index is None:
-        what, seen = "this launcher is not a node of the job", f"{HOSTFILE} does not name {hostname}"
-        do = "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all nodes"
-    else:
-        return {}
-    return {"hosts": (what, seen, do)}
+        return (
+            "an MPIJob names its nodes to the launcher alone",
+            f"{HOSTFILE} is not here, or empty",
+            f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on all nodes",
+        )
+    if role == "launcher" and file.index is None:
+        return (
+            "this launcher is not a node of the job",
+            f"{HOSTFILE} does not name {hostname}",
+            "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all nodes",
+        )
+    return None
 
 
 def _job(host: str) -> str:

@@ -11,12 +11,9 @@ where it has no master and min is max, which is what the operator writes for a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _kubeflow
-from entrypoint.platforms._hosts import Unknown, job
-from entrypoint.platforms._numbers import number
+from entrypoint.platforms._clues import Clues, number
 
 _NODES = "PET_NNODES"
 _RENDEZVOUS = "PET_RDZV_ENDPOINT"
@@ -32,51 +29,42 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    master, own = _kubeflow.pytorchjob(env), _kubeflow.replica(facts.hostname)
-    index = _rank(env, bool(master), origins, unknown)
+    clues = Clues("pytorchjob", facts)
+    env, master, replica = facts.env, _kubeflow.pytorchjob(facts.env), _kubeflow.replica(facts.hostname)
+    _take_rank(clues, bool(master))
     if not env.get(_RENDEZVOUS):
-        hosts = _hosts(env, master, unknown)
-    elif hosts := _workers(env, own[0] if own and not master else "", unknown):
-        index = own[1] if own else None
-        origins["node_rank"] = "host name"
-    if hosts:
-        origins["hosts"] = "host name" if env.get(_RENDEZVOUS) else "MASTER_ADDR"
-    named = "MASTER_ADDR" if master else "host name"
-    return Site(
-        platform="pytorchjob",
-        hosts=hosts,
-        index=index,
-        slots=_kubeflow.slots(env, origins),
-        job=job({named: master or (own[0] if own else "")}, named, origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+        _take_hosts(clues, master)
+    elif hosts := _workers(clues, replica[0] if replica and not master else ""):
+        clues.take("hosts", hosts, "host name")
+        clues.take("index", replica[1] if replica else None, "host name")
+    _kubeflow.take_slots(clues)
+    if master:
+        clues.take_job("MASTER_ADDR", master)
+    elif replica:
+        clues.take_job("host name", replica[0])
+    return clues.site()
 
 
-def _hosts(env: Mapping[str, str], job: str, unknown: Unknown) -> tuple[str, ...]:
-    count = number(env, _NODES)
+def _take_hosts(clues: Clues, job: str) -> None:
+    count = clues.number(_NODES)
     if not job:
-        seen = f"MASTER_ADDR is {env.get('MASTER_ADDR', '')[:60]!r}"
-        unknown["hosts"] = ("nothing names the nodes of this PyTorchJob", seen, "set ENTRYPOINT_HOSTS")
+        detail = f"MASTER_ADDR is {clues.env.get('MASTER_ADDR', '')[:60]!r}"
+        clues.unknown["hosts"] = ("nothing names the nodes of this PyTorchJob", detail, "set ENTRYPOINT_HOSTS")
     elif not count:
-        unknown["hosts"] = _kubeflow.nobody_counts(_NODES, env)
+        clues.unknown["hosts"] = _kubeflow.not_counted(_NODES, clues.env)
     else:
-        return (f"{job}-master-0", *(f"{job}-worker-{index}" for index in range(count - 1)))
-    return ()
+        workers = (f"{job}-worker-{index}" for index in range(count - 1))
+        clues.take("hosts", (f"{job}-master-0", *workers), "MASTER_ADDR")
 
 
-def _workers(env: Mapping[str, str], job: str, unknown: Unknown) -> tuple[str, ...]:
-    """The nodes of an elastic job, where their number is fixed."""
-    text = env.get(_NODES, "").strip()
-    low, to, high = text.partition(":")
-    least, most = number({_NODES: low}, _NODES), number({_NODES: high if to else low}, _NODES)
+def _workers(clues: Clues, job: str) -> tuple[str, ...]:
+    """Return the nodes of an elastic job, if their number is fixed."""
+    text = clues.env.get(_NODES, "").strip()
+    low, colon, high = text.partition(":")
+    least, most = number({_NODES: low}, _NODES), number({_NODES: high if colon else low}, _NODES)
     if job and least and least == most:
         return tuple(f"{job}-worker-{index}" for index in range(least))
-    unknown["hosts"] = (
+    clues.unknown["hosts"] = (
         "an elastic PyTorchJob does not say which nodes it has",
         f"{_NODES} is {text[:60]!r}",
         "set ENTRYPOINT_HOSTS on all nodes, or make minReplicas and maxReplicas one number, without a Master replica",
@@ -84,15 +72,13 @@ def _workers(env: Mapping[str, str], job: str, unknown: Unknown) -> tuple[str, .
     return ()
 
 
-def _rank(env: Mapping[str, str], master: bool, origins: dict[str, str], unknown: Unknown) -> int | None:
-    """This node's rank. RANK is one only where training-operator set it, and that is beside MASTER_ADDR."""
-    given = {name: number(env, name) for name in ("PET_NODE_RANK", *(("RANK",) if master else ()))}
-    known = {name: rank for name, rank in given.items() if rank is not None}
-    if len(set(known.values())) > 1:
-        seen = ", ".join(f"{name} is {rank}" for name, rank in known.items())
-        unknown["node_rank"] = ("the platform gives this node two ranks", seen, "set ENTRYPOINT_NODE_RANK")
-        return None
-    for name, rank in known.items():
-        origins["node_rank"] = name
-        return rank
-    return None
+def _take_rank(clues: Clues, master: bool) -> None:
+    """Take this node's rank. RANK is one only where training-operator set it, next to MASTER_ADDR."""
+    names = ("PET_NODE_RANK", "RANK") if master else ("PET_NODE_RANK",)
+    ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
+    if len(set(ranks.values())) > 1:
+        detail = ", ".join(f"{name} is {rank}" for name, rank in ranks.items())
+        clues.unknown["node_rank"] = ("the platform gives this node two ranks", detail, "set ENTRYPOINT_NODE_RANK")
+    else:
+        name = next(iter(ranks), names[0])
+        clues.take("index", ranks.get(name), name)

@@ -8,15 +8,13 @@ text is sorted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, cards, job
+from entrypoint.platforms._clues import Clues
 from entrypoint.text import from_json, some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
-_DO = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
 
 
 def matches(facts: Facts) -> bool:
@@ -29,68 +27,60 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when SM_NUM_GPUS is not the number it has to be.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
+    clues = Clues("sagemaker", facts)
     if _CONFIG in facts.files:
-        hosts, index = _of_file(facts.files[_CONFIG], origins, unknown)
-    else:
-        hosts, index = _of_toolkit(env, origins, unknown)
-    return Site(
-        platform="sagemaker",
-        hosts=hosts,
-        index=index,
-        slots=cards(env, ("SM_NUM_GPUS",), origins),
-        job=job(env, "TRAINING_JOB_NAME", origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+        _read_file(clues, facts.files[_CONFIG])
+    elif facts.env.get("SM_HOSTS"):
+        _read_toolkit(clues)
+    clues.take_slots("SM_NUM_GPUS")
+    clues.take_job("TRAINING_JOB_NAME")
+    return clues.site()
 
 
-def _of_file(text: str, origins: dict[str, str], unknown: Unknown) -> tuple[tuple[str, ...], int | None]:
+def _read_file(clues: Clues, text: str) -> None:
     config = _json(text)
     if not isinstance(config, dict):
-        return _unclear(f"{_CONFIG} is no JSON object", repr(text[:60]), unknown)
+        _unclear(clues, f"{_CONFIG} is no JSON object", repr(text[:60]))
+        return
     hosts = _hosts(config.get("hosts"))
-    if not hosts:
-        return _unclear(f"{_CONFIG} has no list of hosts", f"hosts is {str(config.get('hosts'))[:60]}", unknown)
     grouped = _of_groups(config.get("instance_groups"))
-    if grouped and sorted(grouped) != sorted(hosts):
-        seen = f"hosts are {_short(hosts)}; instance_groups have {_short(grouped)}"
-        return _unclear(f"{_CONFIG} names other hosts in its instance groups", seen, unknown)
-    origins["hosts"] = _CONFIG
-    return hosts, _index(hosts, str(config.get("current_host", "")), f"current_host of {_CONFIG}", origins, unknown)
-
-
-def _of_toolkit(
-    env: Mapping[str, str], origins: dict[str, str], unknown: Unknown
-) -> tuple[tuple[str, ...], int | None]:
-    listed = env.get("SM_HOSTS", "")
-    if not listed:
-        return (), None
-    hosts = _hosts(_json(listed))
     if not hosts:
-        return _unclear("SM_HOSTS is no JSON list of hosts", repr(listed[:60]), unknown)
-    origins["hosts"] = "SM_HOSTS"
-    current = env.get("SM_CURRENT_HOST", "").strip().strip('"')  # some write it as JSON
-    return hosts, _index(hosts, current, "SM_CURRENT_HOST", origins, unknown)
+        detail = f"hosts is {str(config.get('hosts'))[:60]}"
+        _unclear(clues, f"{_CONFIG} has no list of hosts", detail)
+    elif grouped and sorted(grouped) != sorted(hosts):
+        detail = f"hosts are {_short(hosts)}; instance_groups have {_short(grouped)}"
+        _unclear(clues, f"{_CONFIG} names other hosts in its instance groups", detail)
+    else:
+        clues.take("hosts", hosts, _CONFIG)
+        current = str(config.get("current_host", ""))
+        _take_index(clues, current, f"current_host of {_CONFIG}")
 
 
-def _index(hosts: tuple[str, ...], current: str, source: str, origins: dict[str, str], unknown: Unknown) -> int | None:
-    """The place of this host. Whole names are compared: algo-1 is not algo-10."""
-    if current in hosts:
-        origins["node_rank"] = source
-        return hosts.index(current)
-    seen = f"{source} is {current[:60]!r}, the hosts are {_short(hosts)}"
-    unknown["node_rank"] = ("this node is none of the hosts", seen, "set ENTRYPOINT_NODE_RANK (0 for worker-0)")
-    return None
+def _read_toolkit(clues: Clues) -> None:
+    text = clues.env["SM_HOSTS"]
+    hosts = _hosts(_json(text))
+    if not hosts:
+        _unclear(clues, "SM_HOSTS is no JSON list of hosts", repr(text[:60]))
+        return
+    clues.take("hosts", hosts, "SM_HOSTS")
+    current = clues.env.get("SM_CURRENT_HOST", "").strip().strip('"')  # some write it as JSON
+    _take_index(clues, current, "SM_CURRENT_HOST")
 
 
-def _unclear(what: str, seen: str, unknown: Unknown) -> tuple[tuple[str, ...], None]:
-    """Neither the hosts nor the index of this one."""
-    unknown["hosts"] = unknown["node_rank"] = (what, seen, _DO)
-    return (), None
+def _take_index(clues: Clues, current: str, origin: str) -> None:
+    """Take the place of this host. Whole names are compared: algo-1 is not algo-10."""
+    if current in clues.hosts:
+        clues.take("index", clues.hosts.index(current), origin)
+    else:
+        detail = f"{origin} is {current[:60]!r}, the hosts are {_short(clues.hosts)}"
+        hint = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
+        clues.unknown["node_rank"] = ("this node is none of the hosts", detail, hint)
+
+
+def _unclear(clues: Clues, summary: str, detail: str) -> None:
+    """Note that neither the hosts nor the index of this one are known."""
+    hint = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
+    clues.unknown["hosts"] = clues.unknown["node_rank"] = (summary, detail, hint)
 
 
 def _json(text: str) -> Any:
@@ -100,11 +90,11 @@ def _json(text: str) -> Any:
         return None
 
 
-def _hosts(given: Any) -> tuple[str, ...]:
+def _hosts(entries: Any) -> tuple[str, ...]:
     """The names, by their numbers; none where it is no list of names."""
-    if not isinstance(given, list) or not all(isinstance(host, str) and host for host in given):
+    if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
         return ()
-    return tuple(sorted(given, key=_by_number))
+    return tuple(sorted(entries, key=_by_number))
 
 
 def _by_number(host: str) -> tuple[str, int, str]:

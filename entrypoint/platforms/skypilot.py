@@ -8,7 +8,7 @@ they are not read. No variable holds a name for the job: SKYPILOT_TASK_ID has `_
 from __future__ import annotations
 
 from entrypoint.model import Facts, Site
-from entrypoint.platforms import _hosts
+from entrypoint.platforms._clues import Clues
 
 
 def site(facts: Facts) -> Site:
@@ -16,11 +16,8 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    return _hosts.site(
-        "skypilot",
-        facts,
-        hosts="SKYPILOT_NODE_IPS",
-        count="SKYPILOT_NUM_NODES",
-        index="SKYPILOT_NODE_RANK",
-        slots="SKYPILOT_NUM_GPUS_PER_NODE",
-    )
+    clues = Clues("skypilot", facts)
+    clues.take_hosts("SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES")
+    clues.take_index("SKYPILOT_NODE_RANK")
+    clues.take_slots("SKYPILOT_NUM_GPUS_PER_NODE")
+    return clues.site()

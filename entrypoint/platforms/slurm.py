@@ -7,13 +7,10 @@ components of a heterogeneous job speak of all its nodes. SLURM_JOB_* and SLURM_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, counted, job, placed
+from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._nodelist import expand, most
-from entrypoint.platforms._numbers import number
 
 _STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
 # Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run on the first node alone.
@@ -26,7 +23,7 @@ _SRUN = "srun --ntasks-per-node=1"
 
 def matches(facts: Facts) -> bool:
     """Whether Slurm started this process: its job's id alone is in a shell of `salloc` and in logins to its nodes."""
-    return bool(_is_step(facts.env) or facts.env.get("SLURM_NODEID"))
+    return bool(_is_step(Clues("slurm", facts)) or facts.env.get("SLURM_NODEID"))
 
 
 def site(facts: Facts) -> Site:
@@ -34,110 +31,95 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be, or the step has several tasks on a node.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    _check_tasks(env)
-    hosts = _hosts(env, origins, unknown)
-    return Site(
-        platform="slurm",
-        hosts=hosts,
-        index=_index(env, hosts, origins, unknown),
-        slots=_slots(env, origins),
-        job=job(env, "SLURM_JOB_NAME", origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-    )
+    clues = Clues("slurm", facts)
+    _check_tasks(clues)
+    _take_hosts(clues)
+    clues.take_index("SLURM_NODEID")
+    is_other = _is_other_node(clues)
+    _take_slots(clues)
+    clues.take_job("SLURM_JOB_NAME")
+    return clues.site(index=None) if is_other else clues.site()
 
 
-def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str:
-    """The first of these variables that is set; the first of all where none is."""
-    return next((name for name in names if env.get(name, "").strip()), names[0])
-
-
-def _is_step(env: Mapping[str, str]) -> bool:
+def _is_step(clues: Clues) -> bool:
     """Whether this is a task of a step, which `srun` started."""
-    step = env.get(_first(env, _STEP), "").strip()
+    step = clues.env.get(clues.first(*_STEP), "").strip()
     return bool(step) and step not in _SHELLS
 
 
-def _check_tasks(env: Mapping[str, str]) -> None:
+def _check_tasks(clues: Clues) -> None:
     """An entrypoint starts all ranks of its node. Two on a node would both be that node."""
-    name, several = "SLURM_LOCALID", bool(number(env, "SLURM_LOCALID"))
-    if not several and _is_step(env):
+    name, several = "SLURM_LOCALID", bool(clues.number("SLURM_LOCALID"))
+    if not several and _is_step(clues):
         # The second is what the job was asked for, where the step did not ask for another.
-        name = _first(env, ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"))
-        several = most(env.get(name) or "1", name) > 1
+        name = clues.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
+        several = most(clues.env.get(name) or "1", name) > 1
     if several:
         raise ConfigError(
             "EP208 this step has several tasks on a node, and one entrypoint starts all ranks of its node",
-            f"{name} is {env[name][:60]}",
+            f"{name} is {clues.env[name][:60]}",
             f"start one task per node: {_SRUN}",
         )
 
 
-def _hosts(env: Mapping[str, str], origins: dict[str, str], unknown: Unknown) -> tuple[str, ...]:
-    step = _is_step(env)
-    name = _first(env, _LISTS if step else _LISTS[1:])
-    if missing := _missing(env, name):
-        unknown["hosts"] = missing
-        return ()
+def _take_hosts(clues: Clues) -> None:
+    step = _is_step(clues)
+    name = clues.first(*_LISTS[not step :])
+    if missing := _missing(clues, name):
+        clues.unknown["hosts"] = missing
+        return
     try:
-        hosts = expand(env[name], name)
+        hosts = expand(clues.env[name], name)
     except ConfigError as error:
-        unknown["hosts"] = (error.summary.partition(" ")[2], error.detail, "set ENTRYPOINT_HOSTS")
-        return ()
+        clues.unknown["hosts"] = (error.summary.partition(" ")[2], error.detail, "set ENTRYPOINT_HOSTS")
+        return
     if not step and len(hosts) > 1:
-        unknown["hosts"] = (
+        clues.unknown["hosts"] = (
             "a batch script and a shell of salloc run on the first node of their job alone",
             f"{name} has {len(hosts)} nodes, and srun did not start this process",
             f"start it by {_SRUN}, or set ENTRYPOINT_HOSTS",
         )
-        return ()
+        return
     # A step's nodes may be fewer than its job's.
-    counter = _COUNTS[0] if name == _LISTS[0] else _first(env, _COUNTS if step else _COUNTS[1:])
-    hosts = counted(hosts, name, number(env, counter), counter, unknown)
-    if hosts:
-        origins["hosts"] = name
-    return hosts
+    counter = _COUNTS[0] if name == _LISTS[0] else clues.first(*_COUNTS[not step :])
+    clues.take_hosts(name, counter, hosts)
 
 
-def _missing(env: Mapping[str, str], name: str) -> tuple[str, str, str] | None:
-    """What to say where no variable lists all nodes; None where `name` does."""
-    components = number(env, _first(env, _COMPONENTS)) or 1
+def _missing(clues: Clues, name: str) -> Reason | None:
+    """Return why no variable lists all nodes; None if `name` does."""
+    size = clues.first(*_COMPONENTS)
+    components = clues.number(size) or 1
     if components > 1 and name != _LISTS[0]:
         return (
             "this is a heterogeneous job, and nothing lists the nodes of all its components",
-            f"{_first(env, _COMPONENTS)} is {components}, and {_LISTS[0]} is not there",
+            f"{size} is {components}, and {_LISTS[0]} is not there",
             f"start it by {_SRUN} --het-group=0-{components - 1}, or set ENTRYPOINT_HOSTS",
         )
-    if not env.get(name, "").strip():
-        seen = f"{', '.join(_LISTS)} are unset"
-        return "Slurm's list of nodes is not there", seen, "pass it into the container, or set ENTRYPOINT_HOSTS"
+    if not clues.env.get(name, "").strip():
+        detail = f"{', '.join(_LISTS)} are unset"
+        return "Slurm's list of nodes is not there", detail, "pass it into the container, or set ENTRYPOINT_HOSTS"
     return None
 
 
-def _index(env: Mapping[str, str], hosts: tuple[str, ...], origins: dict[str, str], unknown: Unknown) -> int | None:
-    index = placed(number(env, "SLURM_NODEID"), "SLURM_NODEID", hosts, origins.get("hosts", ""), origins, unknown)
-    own = env.get("SLURMD_NODENAME", "").strip()
-    if index is None or not hosts or own in ("", hosts[index]):
-        return index
-    origins.pop("node_rank", None)
-    unknown["node_rank"] = (
-        f"{origins['hosts']} has another node in this one's place",
-        f"SLURM_NODEID is {index}, which is {hosts[index]}, and SLURMD_NODENAME is {own[:60]}",
+def _is_other_node(clues: Clues) -> bool:
+    """Whether the list of nodes has another node in this one's place."""
+    index, name = clues.index, clues.env.get("SLURMD_NODENAME", "").strip()
+    if index is None or not clues.hosts or name in ("", clues.hosts[index]):
+        return False
+    clues.origins.pop("node_rank", None)
+    clues.unknown["node_rank"] = (
+        f"{clues.origins['hosts']} has another node in this one's place",
+        f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is {name[:60]}",
         "set ENTRYPOINT_NODE_RANK",
     )
-    return None
+    return True
 
 
-def _slots(env: Mapping[str, str], origins: dict[str, str]) -> int | None:
-    """The GPUs that the step has here: a count, or their numbers in a list. None where it has none, or does not say."""
+def _take_slots(clues: Clues) -> None:
+    """Take the GPUs that the step has here, if it says so: a count, or their numbers in a list."""
     name = "SLURM_GPUS_ON_NODE"
-    cards = [card.strip() for card in env.get(name, "").split(",")]
-    listed = len(cards) > 1 and all(card.isascii() and card.isdigit() for card in cards)
-    count = len(cards) if listed else number(env, name)
-    if count:
-        origins["slots"] = name
-    return count or None
+    cards = [card.strip() for card in clues.env.get(name, "").split(",")]
+    if len(cards) > 1 and all(card.isascii() and card.isdigit() for card in cards):
+        clues.take("slots", len(cards), name)
+    else:
+        clues.take_slots(name)

@@ -13,9 +13,8 @@ The platform does not promise the job's name: it is taken from the first host's.
 from __future__ import annotations
 
 from entrypoint.model import Facts, Site
+from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
-from entrypoint.platforms._hosts import Unknown, job
-from entrypoint.platforms._listeners import Listener, ports, wrong_ports
 from entrypoint.platforms._names import label
 
 _CONFIG = "TF_CONFIG"
@@ -36,59 +35,46 @@ def site(facts: Facts) -> Site:
     Raises ConfigError when TF_CONFIG is not what TensorFlow reads.
     """
     cluster = parse(facts.env, _CONFIG)
-    origins = {"launcher": _CONFIG}
+    clues = Clues("tfjob", facts)
+    clues.take("launcher", "tensorflow", _CONFIG)
     if cluster.task == _ALONE:
-        return Site(platform="tfjob", hostname=facts.hostname, launcher="tensorflow", origins=origins)
-    found = cluster.hosts(_TASKS) if cluster.complete else ()
-    unknown = wrong_ports(found, _CONFIG) or _unknown(cluster)
-    index = cluster.place(_TASKS) if found else None
-    if found:
-        origins["hosts"] = _CONFIG
-    if index is not None:
-        origins["node_rank"] = _CONFIG
-    elif found:
-        unknown["node_rank"] = cluster.beyond
-    return Site(
-        platform="tfjob",
-        hosts=tuple(host for host, _ in found),
-        index=index,
-        job=job({_CONFIG: _job(found, cluster)}, _CONFIG, origins),
-        hostname=facts.hostname,
-        tasks=_what_each_does(cluster) if found else (),
-        chief=bool(found and cluster.hosts(("ps",)) and cluster.hosts(_CHIEFS)),
-        ports=ports(found),
-        launcher="tensorflow",
-        origins=origins,
-        unknown=unknown,
-    )
+        return clues.site()
+    listeners = cluster.hosts(_TASKS) if cluster.complete else ()
+    clues.take_listeners(listeners, _CONFIG)
+    if not clues.unknown and (reason := _unknown(cluster)):
+        clues.unknown["hosts"] = reason
+    if not listeners:
+        return clues.site()
+    clues.take("index", cluster.place(_TASKS), _CONFIG)
+    if clues.index is None:
+        clues.unknown["node_rank"] = cluster.beyond
+    clues.take_job(_CONFIG, _job(clues.hosts[0], cluster))
+    servers, chiefs = cluster.hosts(("ps",)), cluster.hosts(_CHIEFS)
+    workers = len(cluster.hosts(_WORKERS))
+    tasks = ("worker",) * workers + ("ps",) * len(servers) if servers else ()
+    return clues.site(tasks=tasks, chief=bool(servers and chiefs))
 
 
-def _unknown(cluster: Cluster) -> Unknown:
-    """Why the nodes of the job are not those that are named."""
+def _unknown(cluster: Cluster) -> Reason | None:
+    """Return why the nodes of the job are not those that are named, if they are not."""
     others = sorted(set(cluster.tasks) - {*_TASKS, _ALONE})
     if not cluster.complete:
-        what, seen = "TF_CONFIG does not name all nodes", "the TFJob has dynamic workers, which know only themselves"
-        do = "set enableDynamicWorker: false, or ENTRYPOINT_HOSTS on all nodes"
-    elif others:
-        what, seen = "TF_CONFIG has a task that is none of TensorFlow's", ", ".join(others)[:80]
-        do = f"use {', '.join(_TASKS)}, or set ENTRYPOINT_HOSTS"
-    elif not cluster.hosts(_WORKERS):
-        what, seen = "TF_CONFIG names no worker", f"cluster.ps names {len(cluster.hosts(('ps',)))}"
-        do = "give the job a worker, or set ENTRYPOINT_HOSTS"
-    else:
-        return {}
-    return {"hosts": (what, seen, do)}
+        return (
+            "TF_CONFIG does not name all nodes",
+            "the TFJob has dynamic workers, which know only themselves",
+            "set enableDynamicWorker: false, or ENTRYPOINT_HOSTS on all nodes",
+        )
+    if others:
+        hint = f"use {', '.join(_TASKS)}, or set ENTRYPOINT_HOSTS"
+        return "TF_CONFIG has a task that is none of TensorFlow's", ", ".join(others)[:80], hint
+    if not cluster.hosts(_WORKERS):
+        detail = f"cluster.ps names {len(cluster.hosts(('ps',)))}"
+        return "TF_CONFIG names no worker", detail, "give the job a worker, or set ENTRYPOINT_HOSTS"
+    return None
 
 
-def _what_each_does(cluster: Cluster) -> tuple[str, ...]:
-    workers, servers = len(cluster.hosts(_WORKERS)), len(cluster.hosts(("ps",)))
-    return ("worker",) * workers + ("ps",) * servers if servers else ()
-
-
-def _job(found: tuple[Listener, ...], cluster: Cluster) -> str:
-    """The job's name, as the first host's begins; empty where it does not."""
-    if not found:
-        return ""
-    first, task = label(found[0][0]), next(task for task in _TASKS if cluster.tasks.get(task))
+def _job(host: str, cluster: Cluster) -> str:
+    """Return the job's name, as the first host's begins; empty if it does not."""
+    first, task = label(host), next(task for task in _TASKS if cluster.tasks.get(task))
     name = first.removesuffix(f"-{task}-0")
     return name if name != first else ""

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _hostfile, _kubeflow
-from entrypoint.platforms._hosts import Unknown, job
+from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._names import label, numbered
-from entrypoint.platforms._numbers import number
 
 _LAUNCHER, _NODE = "-launcher-0-0", "-node-0-"
 
@@ -32,33 +31,25 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    name, address = _kubeflow.trainjob(env)
-    if not name and (name := _of_mpi(facts)):
-        return _mpi_site(facts, name)
-    jax = address.startswith("JAX")
-    counted, ranked = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID") if jax else ("PET_NNODES", "PET_NODE_RANK")
-    count, index = number(env, counted), number(env, ranked)
-    unknown = _unknown(facts, name, count, counted)
-    hosts = () if unknown else tuple(f"{name}{_NODE}{rank}.{name}" for rank in range(count or 0))
-    if hosts:
-        origins["hosts"] = address
-    if index is not None:
-        origins["node_rank"] = ranked
-    if jax:
-        origins["slots"], origins["launcher"] = counted, address
-    return Site(
-        platform="trainer",
-        hosts=hosts,
-        index=index,
-        slots=1 if jax else _kubeflow.slots(env, origins),
-        job=job({address: name}, address, origins),
-        hostname=facts.hostname,
-        origins=origins,
-        unknown=unknown,
-        launcher="jax" if jax else None,
-    )
+    job, address = _kubeflow.trainjob(facts.env)
+    if not job and (job := _of_mpi(facts)):
+        return _mpi_site(facts, job)
+    clues = Clues("trainer", facts)
+    is_jax = address.startswith("JAX")
+    counter, rank = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID") if is_jax else ("PET_NNODES", "PET_NODE_RANK")
+    count = clues.number(counter)
+    clues.take("index", clues.number(rank), rank)
+    if reason := _unknown(facts, job, count, counter):
+        clues.unknown["hosts"] = reason
+    else:
+        clues.take("hosts", tuple(f"{job}{_NODE}{index}.{job}" for index in range(count or 0)), address)
+    if is_jax:
+        clues.take("slots", 1, counter)
+        clues.take("launcher", "jax", address)
+    else:
+        _kubeflow.take_slots(clues)
+    clues.take_job(address, job)
+    return clues.site()
 
 
 def _of_mpi(facts: Facts) -> str:
@@ -72,21 +63,21 @@ def _of_mpi(facts: Facts) -> str:
     return ""
 
 
-def _mpi_site(facts: Facts, name: str) -> Site:
+def _mpi_site(facts: Facts, job: str) -> Site:
     file = _hostfile.read(facts)
-    unknown: Unknown = {}
-    if file.index is None and label(facts.hostname) == name + _LAUNCHER:
-        unknown["hosts"] = (
-            "this launcher is not a node of the job",
-            f"{_hostfile.HOSTFILE} does not name {facts.hostname}",
-            "set runLauncherAsNode: true in the runtime, or name it in ENTRYPOINT_HOSTS on all nodes",
-        )
-    return _hostfile.site("trainer", facts, file, name, unknown)
+    if file.index is not None or label(facts.hostname) != job + _LAUNCHER:
+        return _hostfile.site("trainer", facts, file, job, None)
+    reason = (
+        "this launcher is not a node of the job",
+        f"{_hostfile.HOSTFILE} does not name {facts.hostname}",
+        "set runLauncherAsNode: true in the runtime, or name it in ENTRYPOINT_HOSTS on all nodes",
+    )
+    return _hostfile.site("trainer", facts, file, job, reason)
 
 
-def _unknown(facts: Facts, job: str, count: int | None, counted: str) -> Unknown:
-    """Why the nodes of the job are not known."""
+def _unknown(facts: Facts, job: str, count: int | None, counter: str) -> Reason | None:
+    """Return why the nodes of the job are unknown, if they are."""
     if not job:
-        seen = ", ".join(f"{name} is {facts.env.get(name, '')[:60]!r}" for name in _kubeflow.ADDRESSES)
-        return {"hosts": ("nothing names the nodes of this TrainJob", seen, "set ENTRYPOINT_HOSTS")}
-    return {} if count else {"hosts": _kubeflow.nobody_counts(counted, facts.env)}
+        detail = ", ".join(f"{name} is {facts.env.get(name, '')[:60]!r}" for name in _kubeflow.ADDRESSES)
+        return "nothing names the nodes of this TrainJob", detail, "set ENTRYPOINT_HOSTS"
+    return None if count else _kubeflow.not_counted(counter, facts.env)

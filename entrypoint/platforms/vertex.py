@@ -12,9 +12,8 @@ The services behind these names forward few ports. Google's samples have sshd on
 from __future__ import annotations
 
 from entrypoint.model import Facts, Site
+from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._cluster import parse
-from entrypoint.platforms._hosts import job
-from entrypoint.platforms._listeners import ports, wrong_ports
 
 _SPEC = "CLUSTER_SPEC"
 _POOLS = ("workerpool0", "workerpool1")  # the primary replica is the first node
@@ -31,27 +30,16 @@ def site(facts: Facts) -> Site:
     Raises ConfigError when CLUSTER_SPEC is not as documented.
     """
     cluster = parse(facts.env, _SPEC)
-    found = cluster.hosts(_POOLS)
-    unknown = wrong_ports(found, _SPEC)
-    index = cluster.place(_POOLS)
-    origins = {"hosts": _SPEC}
+    clues = Clues("vertex", facts)
+    clues.take_listeners(cluster.hosts(_POOLS), _SPEC)
+    clues.take("index", cluster.place(_POOLS), _SPEC)
+    clues.take_job("CLOUD_ML_JOB_ID")
     if cluster.task not in _POOLS:
-        unknown["hosts"] = (
+        clues.unknown["hosts"] = (
             "nodes are the containers of the first two worker pools",
             f"CLUSTER_SPEC: task.type is {cluster.task[:60]!r}",
             "move it to the second pool, or set ENTRYPOINT_PLATFORM=local to run its program alone",
         )
-    elif index is None:
-        unknown["node_rank"] = cluster.beyond
-    else:
-        origins["node_rank"] = _SPEC
-    return Site(
-        platform="vertex",
-        hosts=tuple(host for host, _ in found),
-        index=index,
-        job=job(facts.env, "CLOUD_ML_JOB_ID", origins),
-        hostname=facts.hostname,
-        ports=ports(found),
-        origins=origins,
-        unknown=unknown,
-    )
+    elif clues.index is None:
+        clues.unknown["node_rank"] = cluster.beyond
+    return clues.site()

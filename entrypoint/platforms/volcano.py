@@ -9,13 +9,13 @@ its tasks: we take them by name, with numbers in it as numbers, and parameter se
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, job, placed
+from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._names import label
-from entrypoint.platforms._numbers import number
 from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
@@ -35,58 +35,49 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    tasks = _tasks(facts, origins, unknown)
-    hosts = tuple(host for listed in tasks.values() for host in listed)
-    if "hosts" in unknown:
-        hosts = ()
-    has_servers = bool(hosts) and "PS" in tasks and len(tasks) > 1
-    return Site(
-        platform="volcano",
-        hosts=hosts,
-        index=_index(facts, tasks, hosts, origins, unknown),
-        job=_job(hosts, origins),
-        hostname=facts.hostname,
-        tasks=tuple("ps" if task == "PS" else "worker" for task in tasks for _ in tasks[task]) if has_servers else (),
-        origins=origins,
-        unknown=unknown,
-    )
+    clues = Clues("volcano", facts)
+    tasks = _tasks(clues, facts)
+    _take_index(clues, facts.hostname, tasks)
+    _take_job(clues)
+    if clues.hosts and "PS" in tasks and len(tasks) > 1:
+        each = ("ps" if task == "PS" else "worker" for task in tasks for _ in tasks[task])
+        return clues.site(tasks=tuple(each))
+    return clues.site()
 
 
-def _tasks(facts: Facts, origins: dict[str, str], unknown: Unknown) -> _Tasks:
-    """The tasks that have hosts, or should have, in the order of their nodes."""
-    lists = _lists(facts.env), _files(facts.files)
-    named = (found[1] for name in facts.env if (found := _LISTED.fullmatch(name)))
+def _tasks(clues: Clues, facts: Facts) -> _Tasks:
+    """Return the tasks that have hosts, or should have, in the order of their nodes."""
+    lists, files = _lists(facts.env), _files(facts.files)
+    names = {match[1] for name in facts.env if (match := _LISTED.fullmatch(name))}
     tasks: _Tasks = {}
     sources: list[str] = []
-    for task in sorted({*named, *lists[0], *lists[1]}, key=_order):
-        given, file = (each.get(task, (f"VC_{task}_HOSTS", ())) for each in lists)
-        where, hosts = given if given[1] else file
-        count = number(facts.env, f"VC_{task}_NUM")
-        if given[1] and file[1] and given[1] != file[1]:
-            unknown["hosts"] = (
+    for task in sorted({*names, *lists, *files}, key=_order):
+        variable, path = (each.get(task, (f"VC_{task}_HOSTS", ())) for each in (lists, files))
+        source, hosts = variable if variable[1] else path
+        count = clues.number(f"VC_{task}_NUM")
+        if variable[1] and path[1] and variable[1] != path[1]:
+            clues.unknown["hosts"] = (
                 "the job got other hosts after this container had started",
-                f"{given[0]} has {len(given[1])}, {file[0]} has {len(file[1])}",
+                f"{variable[0]} has {len(variable[1])}, {path[0]} has {len(path[1])}",
                 "restart the job, or set ENTRYPOINT_HOSTS",
             )
         elif count is not None and count != len(hosts):
-            unknown["hosts"] = (
+            clues.unknown["hosts"] = (
                 "the platform names another number of hosts than it counts",
-                f"{where} has {len(hosts)}, VC_{task}_NUM is {count}",
+                f"{source} has {len(hosts)}, VC_{task}_NUM is {count}",
                 "set ENTRYPOINT_HOSTS to the right list",
             )
         if hosts or count:
             tasks[task] = hosts
-            sources.append(where)
+            sources.append(source)
     if not tasks:
-        unknown["hosts"] = (
+        clues.unknown["hosts"] = (
             "Volcano does not say which Pods the job has",
             f"there is no VC_<TASK>_HOSTS, and no {_FOLDER}<task>{_END}",
             "add the svc plugin to the job (plugins: {svc: []}), or set ENTRYPOINT_HOSTS",
         )
-    elif not unknown:
-        origins["hosts"] = some(sources, _SHOWN)
+    elif not clues.unknown:
+        clues.take("hosts", tuple(itertools.chain(*tasks.values())), some(sources, _SHOWN))
     return tasks
 
 
@@ -121,39 +112,38 @@ def _order(task: str) -> tuple[bool, list[str | int]]:
     return task == "PS", [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
-def _index(
-    facts: Facts, tasks: _Tasks, hosts: tuple[str, ...], origins: dict[str, str], unknown: Unknown
-) -> int | None:
-    """This node's place among all nodes, by its host name; the variables count within its task."""
-    name = next((name for name in _INDEX if facts.env.get(name, "").strip()), _INDEX[0])
-    index = number(facts.env, name)
-    pod = label(facts.hostname)
-    own = [rank for rank, host in enumerate(hosts) if label(host) == pod]
-    if len(tasks) == 1 and len(own) != 1:
-        return placed(index, name, hosts, origins.get("hosts", ""), origins, unknown)
-    if not hosts:
-        return None  # topology looks for the host name among the spec's hosts
-    if len(own) != 1:
-        unknown["node_rank"] = (
+def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
+    """Take this node's place among all nodes, by its host name; the variables count within its task."""
+    name = clues.first(*_INDEX)
+    index, pod = clues.number(name), label(hostname)
+    matches = [rank for rank, host in enumerate(clues.hosts) if label(host) == pod]
+    if len(tasks) == 1 and len(matches) != 1:
+        clues.take_index(name)
+        return
+    if not clues.hosts:
+        return  # topology looks for the host name among the spec's hosts
+    if len(matches) != 1:
+        clues.unknown["node_rank"] = (
             f"{name} counts within a task, and nothing says which task this Pod is of",
-            f"host name {facts.hostname[:80]!r}, tasks {some(tasks, _SHOWN)}",
+            f"host name {hostname[:80]!r}, tasks {some(tasks, _SHOWN)}",
             "set ENTRYPOINT_NODE_RANK, counted over all tasks",
         )
-        return None
-    task, place = [(task, place) for task, listed in tasks.items() for place in range(len(listed))][own[0]]
-    if index not in (None, place):
-        unknown["node_rank"] = (
+        return
+    places = [(task, place) for task, hosts in tasks.items() for place in range(len(hosts))]
+    task, place = places[matches[0]]
+    if index in (None, place):
+        by_variable = len(tasks) == 1 and index is not None
+        clues.take("index", matches[0], name if by_variable else "the host name")
+    else:
+        clues.unknown["node_rank"] = (
             f"{name} and the host name are of two Pods",
             f"{name} is {index}, {pod[:80]} is number {place} of task {task}",
             "set ENTRYPOINT_NODE_RANK",
         )
-        return None
-    origins["node_rank"] = name if len(tasks) == 1 and index is not None else "the host name"
-    return own[0]
 
 
-def _job(hosts: tuple[str, ...], origins: dict[str, str]) -> str | None:
-    """The job's name, which its hosts have twice: `<job>-<task>-<i>.<job>`."""
-    first, _, name = hosts[0].partition(".") if hosts else ("", "", "")
-    source = origins.get("hosts", "").split(",")[0]
-    return job({source: name}, source, origins) if name and first.startswith(f"{name}-") else None
+def _take_job(clues: Clues) -> None:
+    """Take the job's name, which its hosts have twice: `<job>-<task>-<i>.<job>`."""
+    first, _, job = clues.hosts[0].partition(".") if clues.hosts else ("", "", "")
+    if job and first.startswith(f"{job}-"):
+        clues.take_job(clues.origins["hosts"].split(",")[0], job)

@@ -10,17 +10,16 @@ The other roles (SERVER and SCHEDULER of MXNet and BytePS, EVALUATOR) are in no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._hosts import Unknown, cards, counted, job, names, placed
+from entrypoint.platforms._clues import Clues, names
 from entrypoint.platforms._listeners import is_port
-from entrypoint.platforms._numbers import number
 from entrypoint.text import count, some
 
 _ROLES = {"CHIEF": "worker", "WORKER": "worker", "PS": "ps"}  # in the order of node ranks -> the task of each
 _OTHERS = ("SERVER", "SCHEDULER", "EVALUATOR")
-_DO = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
+_Roles = Mapping[str, tuple[str, ...]]  # role -> its hosts
 
 
 def site(facts: Facts) -> Site:
@@ -28,34 +27,23 @@ def site(facts: Facts) -> Site:
 
     Raises ConfigError when a variable is not the number it has to be.
     """
-    env = facts.env
-    origins: dict[str, str] = {}
-    unknown: Unknown = {}
-    role = env.get("MLP_ROLE", "").strip().upper()
-    roles = {name: _hosts(env, name, unknown) for name in _ROLES}
-    _check_roles(env, roles, unknown)
-    if "hosts" in unknown:
+    clues = Clues("volcengine", facts)
+    role = facts.env.get("MLP_ROLE", "").strip().upper()
+    roles = {name: _hosts(clues, name) for name in _ROLES}
+    _check_roles(clues, roles)
+    if "hosts" in clues.unknown:
         roles = {}
-    hosts = tuple(host for listed in roles.values() for host in listed)
-    if hosts:
-        origins["hosts"] = ", ".join(_list(env, name) for name, listed in roles.items() if listed)
-    index = _index(env, role, roles, origins, unknown)
-    served = bool(roles.get("PS"))
-    if served:
-        origins["tensorflow.ps"] = origins["launcher"] = _list(env, "PS")
-    return Site(
-        platform="volcengine",
-        hosts=hosts,
-        index=index,
-        slots=cards(env, (f"MLP_{role}_GPU", "MLP_GPU"), origins),
-        job=job(env, "MLP_TASK_ID", origins),
-        hostname=facts.hostname,
-        tasks=tuple(_ROLES[name] for name, listed in roles.items() for _ in listed) if served else (),
-        ports=tuple(_ports(env, roles, unknown)) if served else (),
-        launcher="tensorflow" if served else None,
-        origins=origins,
-        unknown=unknown,
-    )
+    lists = {name: _list(clues.env, name) for name, hosts in roles.items() if hosts}
+    clues.take("hosts", sum(roles.values(), ()), ", ".join(lists.values()))
+    _take_index(clues, role, roles)
+    clues.take_slots(f"MLP_{role}_GPU", "MLP_GPU")
+    clues.take_job("MLP_TASK_ID")
+    if "PS" not in lists:
+        return clues.site()
+    tasks = tuple(_ROLES[name] for name, hosts in roles.items() for _ in hosts)
+    clues.take("launcher", "tensorflow", lists["PS"])
+    clues.origins["tensorflow.ps"] = lists["PS"]
+    return clues.site(tasks=tasks, ports=_ports(clues, roles))
 
 
 def _list(env: Mapping[str, str], role: str) -> str:
@@ -64,68 +52,67 @@ def _list(env: Mapping[str, str], role: str) -> str:
     return whole if env.get(whole) or not env.get(f"MLP_{role}_0_HOST") else f"MLP_{role}_*_HOST"
 
 
-def _hosts(env: Mapping[str, str], role: str, unknown: Unknown) -> tuple[str, ...]:
-    """The nodes of a role, in the order of their indices."""
-    counter, where = f"MLP_{role}_NUM", _list(env, role)
-    nodes = number(env, counter)
-    each = [env.get(f"MLP_{role}_{index}_HOST", "") for index in range(nodes or 1)]
-    listed = names(env.get(where, "")) or names(",".join(each))
-    first = names(each[0])[:1]
+def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
+    """Return the nodes of a role, in the order of their indices."""
+    counter, variable = f"MLP_{role}_NUM", _list(clues.env, role)
+    nodes = clues.number(counter) or 1
+    entries = [clues.env.get(f"MLP_{role}_{index}_HOST", "") for index in range(nodes)]
+    listed = names(clues.env.get(variable, "")) or names(",".join(entries))
+    first = names(entries[0])[:1]
     if first and listed[:1] != first:
-        seen = f"{where} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}"
-        unknown["hosts"] = (f"the platform names two first hosts of the role {role}", seen, "set ENTRYPOINT_HOSTS")
+        detail = f"{variable} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}"
+        summary = f"the platform names two first hosts of the role {role}"
+        clues.unknown["hosts"] = (summary, detail, "set ENTRYPOINT_HOSTS")
         return ()
-    return counted(listed, where, nodes, counter, unknown) if listed or nodes else ()
+    return clues.counted(listed, variable, counter)
 
 
-def _check_roles(env: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], unknown: Unknown) -> None:
-    """Note what makes these nodes no job of any launcher's."""
+def _check_roles(clues: Clues, roles: _Roles) -> None:
+    """Note why these nodes are no job of any launcher's."""
     for role in _OTHERS:
-        if number(env, f"MLP_{role}_NUM"):
-            seen = f"MLP_{role}_NUM is {env[f'MLP_{role}_NUM'].strip()}"
-            do = "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the nodes that train"
-            unknown["hosts"] = (f"no launcher starts a {role}", seen, do)
-    if roles["PS"] and not (roles["CHIEF"] or roles["WORKER"]):
-        seen = f"{_list(env, 'PS')} names {len(roles['PS'])}, MLP_CHIEF_ALL_HOSTS and MLP_WORKER_ALL_HOSTS are unset"
-        unknown.setdefault("hosts", ("parameter servers are named, and no worker", seen, "set ENTRYPOINT_HOSTS"))
-
-
-def _ports(env: Mapping[str, str], roles: Mapping[str, tuple[str, ...]], unknown: Unknown) -> Iterable[int]:
-    """Where the program of each node listens; nothing where one of them has no port."""
-    variables = [f"MLP_{role}_{index}_PORT" for role, listed in roles.items() for index in range(len(listed))]
-    given = {name: env.get(name, "").strip() for name in variables}
-    wrong = [f"{name} is {port[:60]!r}" for name, port in given.items() if port and not is_port(port)]
-    if wrong:
-        do = "fix it, or set ENTRYPOINT_HOSTS"
-        unknown["hosts"] = ("a port is a number from 1 to 65535", some(wrong, 4), do)
-    return map(int, given.values()) if all(given.values()) and not wrong else ()
-
-
-def _index(
-    env: Mapping[str, str],
-    role: str,
-    roles: Mapping[str, tuple[str, ...]],
-    origins: dict[str, str],
-    unknown: Unknown,
-) -> int | None:
-    """This node's place among the nodes of all roles; the variable counts within its own."""
-    index = number(env, "MLP_ROLE_INDEX")
-    if role not in _ROLES:
-        seen = f"MLP_ROLE is {role[:60]!r}"
-        unknown["node_rank"] = ("this node has no role that a launcher starts", seen, _DO)
-        return None
-    if "hosts" in unknown:
-        seen = f"MLP_ROLE is {role}, MLP_ROLE_INDEX is {env.get('MLP_ROLE_INDEX', '')!r}"
-        unknown["node_rank"] = ("the nodes before this one cannot be counted", seen, _DO)
-        return None
-    own, hosts = roles[role], tuple(host for listed in roles.values() for host in listed)
-    if hosts and index is not None and index >= len(own):
-        unknown["node_rank"] = (
-            f"MLP_ROLE_INDEX is beyond the last {role}",
-            f"MLP_ROLE_INDEX is {index}, {_list(env, role)} names {count(len(own), 'host')}",
-            f"see that {_list(env, role)} and MLP_ROLE_INDEX are of one job, or set ENTRYPOINT_NODE_RANK",
+        if clues.number(f"MLP_{role}_NUM"):
+            clues.unknown["hosts"] = (
+                f"no launcher starts a {role}",
+                f"MLP_{role}_NUM is {clues.env[f'MLP_{role}_NUM'].strip()}",
+                "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the nodes that train",
+            )
+    if roles["PS"] and not (roles["CHIEF"] or roles["WORKER"]) and "hosts" not in clues.unknown:
+        servers = f"{_list(clues.env, 'PS')} names {len(roles['PS'])}"
+        clues.unknown["hosts"] = (
+            "parameter servers are named, and no worker",
+            f"{servers}, MLP_CHIEF_ALL_HOSTS and MLP_WORKER_ALL_HOSTS are unset",
+            "set ENTRYPOINT_HOSTS",
         )
-        return None
-    if index is not None:
-        index += sum(len(roles[name]) for name in list(_ROLES)[: list(_ROLES).index(role)])
-    return placed(index, "MLP_ROLE_INDEX", hosts, _list(env, role), origins, unknown)
+
+
+def _ports(clues: Clues, roles: _Roles) -> tuple[int, ...]:
+    """Return where the program of each node listens; nothing if one of them has no port."""
+    names = [f"MLP_{role}_{index}_PORT" for role, hosts in roles.items() for index in range(len(hosts))]
+    ports = {name: clues.env.get(name, "").strip() for name in names}
+    wrong = [f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)]
+    if wrong:
+        hint = "fix it, or set ENTRYPOINT_HOSTS"
+        clues.unknown["hosts"] = ("a port is a number from 1 to 65535", some(wrong, 4), hint)
+    return tuple(map(int, ports.values())) if all(ports.values()) and not wrong else ()
+
+
+def _take_index(clues: Clues, role: str, roles: _Roles) -> None:
+    """Take this node's place among the nodes of all roles; the variable counts within its own."""
+    name, hint = "MLP_ROLE_INDEX", "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
+    index = clues.number(name)
+    if role not in _ROLES:
+        summary = "this node has no role that a launcher starts"
+        clues.unknown["node_rank"] = (summary, f"MLP_ROLE is {role[:60]!r}", hint)
+    elif not roles:
+        detail = f"MLP_ROLE is {role}, MLP_ROLE_INDEX is {clues.env.get(name, '')!r}"
+        clues.unknown["node_rank"] = ("the nodes before this one cannot be counted", detail, hint)
+    elif clues.hosts and index is not None and index >= len(roles[role]):
+        variable = _list(clues.env, role)
+        clues.unknown["node_rank"] = (
+            f"{name} is beyond the last {role}",
+            f"{name} is {index}, {variable} names {count(len(roles[role]), 'host')}",
+            f"see that {variable} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+        )
+    else:
+        before = list(_ROLES)[: list(_ROLES).index(role)]
+        clues.take_index(name, sum(len(roles[name]) for name in before))

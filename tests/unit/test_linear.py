@@ -168,7 +168,6 @@ ELSEWHERE = {
     "launchers/hydra.py": "one class",
     "plan/__init__.py": "the launchers' own, above",
     "platforms/_names.py": "a job's name, above",
-    "platforms/modelarts.py": "a job's name, above",
     "output/unite.py": "classes that have no character in common",
     "spec/loading.py": "one class",
     "spec/yamlfile.py": "line ends and a tag",

@@ -1,0 +1,146 @@
+"""Gathers a Site: values, each with its origin, and what is unknown, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from entrypoint.errors import ConfigError
+from entrypoint.interfaces import ip
+from entrypoint.model import Facts, Site
+from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
+from entrypoint.platforms._names import job_name
+from entrypoint.spec import MAX_NODES
+from entrypoint.text import count
+
+Reason = tuple[str, str, str]  # why a field is unknown: summary, detail, hint
+_SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a field of JobSpec
+
+
+class Clues:
+    """What a platform's variables and files say, and what they should say and do not."""
+
+    def __init__(self, platform: str, facts: Facts) -> None:
+        self.env = facts.env
+        self.origins: dict[str, str] = {}  # as Site.origins
+        self.unknown: dict[str, Reason] = {}  # as Site.unknown
+        self._values: dict[str, Any] = {"platform": platform, "hostname": facts.hostname}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that were taken."""
+        return tuple(self._values.get("hosts", ()))
+
+    @property
+    def index(self) -> int | None:
+        """The index that was taken."""
+        return self._values.get("index")
+
+    def site(self, **values: Any) -> Site:
+        """Return the Site; `values` are fields without an origin, or instead of what was taken."""
+        fields = {**self._values, **values}
+        return Site(**fields, origins=self.origins, unknown=self.unknown)
+
+    def first(self, *names: str) -> str:
+        """Return the first of these variables that is set; the first of all if none is."""
+        return next((name for name in names if self.env.get(name, "").strip()), names[0])
+
+    def number(self, name: str) -> int | None:
+        """Return the variable's number, as `number` does."""
+        return number(self.env, name)
+
+    def take(self, field: str, value: Any, origin: str) -> None:
+        """Take a value for a field of the Site, unless it is empty.
+
+        `origin` is the variable or file that it is from; "" if it follows from other values.
+        """
+        if value in (None, "", ()):
+            return
+        self._values[field] = value
+        if origin:
+            self.origins[_SPEC_FIELDS.get(field, field)] = origin
+
+    def take_hosts(self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None) -> None:
+        """Take the hosts that the variable lists, or those given, unless `counter` differs."""
+        if hosts is None:
+            hosts = names(self.env.get(origin, ""))
+        self.take("hosts", self.counted(hosts, origin, counter), origin)
+
+    def counted(self, hosts: tuple[str, ...], origin: str, counter: str) -> tuple[str, ...]:
+        """Return the hosts; none if the variable `counter` has another number of them."""
+        nodes = self.number(counter)
+        if nodes is None or len(hosts) == nodes or (nodes == 1 and not hosts):
+            return hosts
+        if hosts:
+            self.unknown["hosts"] = (
+                "the platform names another number of hosts than it counts",
+                f"{origin} has {len(hosts)}, {counter} is {nodes}",
+                "set ENTRYPOINT_HOSTS to the right list",
+            )
+        else:
+            summary = f"{counter} is {nodes} and nothing names the hosts"
+            self.unknown["hosts"] = (summary, f"{origin} is unset", "set ENTRYPOINT_HOSTS")
+        return ()
+
+    def take_listeners(self, listeners: Sequence[Listener], origin: str) -> None:
+        """Take the hosts and their ports; no ports if one of the hosts has none."""
+        self.take("hosts", tuple(host for host, _ in listeners), origin)
+        self._values["ports"] = ports(listeners)
+        if reason := wrong_ports(listeners, origin):
+            self.unknown["hosts"] = reason
+
+    def take_index(self, name: str, offset: int = 0) -> None:
+        """Take this node's place among the hosts: the variable's number, after `offset` others."""
+        index, hosts, origin = self.number(name), len(self.hosts), self.origins.get("hosts", "")
+        if index is not None and not (hosts and index + offset >= hosts):
+            self.take("index", index + offset, name)
+        elif index is not None:
+            self.unknown["node_rank"] = (
+                f"{name} is beyond the last host",
+                f"{name} is {index}, {origin} names {count(hosts, 'host')}",
+                f"see that {origin} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+            )
+        elif hosts > 1:
+            self.unknown["node_rank"] = (
+                f"the platform gives {hosts} hosts and no index of this one",
+                f"{name} is unset",
+                "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
+            )
+        elif hosts:  # without hosts none: the spec may name many, and they can't all be node 0
+            self.take("index", 0, "")
+
+    def take_slots(self, *names: str) -> None:
+        """Take this node's accelerators by the first variable that is set. 0 is probed instead."""
+        name = self.first(*names)
+        self.take("slots", self.number(name) or None, name)
+
+    def take_job(self, origin: str, name: str | None = None) -> None:
+        """Take the job's name, by default the variable's value, if a job here can have it."""
+        self.take("job", job_name(self.env.get(origin, "") if name is None else name), origin)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the hosts of a list, between commas or whitespace, without ports and brackets."""
+    return tuple(_bare(listener(entry)[0]) for entry in text.replace(",", " ").split())
+
+
+def _bare(host: str) -> str:
+    """Return an IPv6 address without the brackets around it; any other host as it is."""
+    inner = host[1:-1]
+    return inner if host == f"[{inner}]" and ip(inner) else host
+
+
+def number(env: Mapping[str, str], name: str) -> int | None:
+    """Return the variable's number; None if it is unset or empty.
+
+    Raises ConfigError when it is no whole number, or one that no job has.
+    """
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"EP207 {name} is not a whole number", repr(text[:60]), f"fix {name}")
+    if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
+        hint = f"set it to {MAX_NODES} at most, the nodes of a job"
+        raise ConfigError(f"EP207 {name} is too large", text[:60], hint)
+    return int(text)
