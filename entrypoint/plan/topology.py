@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
@@ -22,40 +22,63 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
 
     Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host name can't be one.
     """
-    origins: dict[str, Source] = {}
-    hosts = _hosts(spec, facts, site, origins)
-    me = _node_rank(spec, facts, site, [host.name for host in hosts], origins)
-    slots = _slots(spec, site, device, origins)
+    hosts, hosts_source = _hosts(spec, facts, site)
+    origins: dict[str, Source | None] = {"hosts": hosts_source}
+    names = [host.name for host in hosts]
+    me, origins["node_rank"] = _node_rank(spec, facts, site, names, hosts_source)
+    slots, origins["slots"] = _slots(spec, site, device)
     if hosts[me].slots is not None:
-        origins["slots"] = origins["hosts"]
-    tasks = _tasks(spec, site, len(hosts), origins)
-    ports = site.ports if site.ports and not spec.hosts else (None,) * len(hosts)
+        origins["slots"] = hosts_source
+    tasks, origins["tensorflow.ps"] = _tasks(spec, site, len(hosts))
     ssh_ports = [_ssh_port(spec, task) for task in tasks]
-    run_dir = _run_dir(spec, facts, ssh_ports[me], origins)
-    places: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
-    own = [slots if host.slots is None else int(host.slots) for host in hosts]
-    nodes = tuple(
-        Node(rank, host.name, own[rank], host.address, task, next(places[task]), ports[rank], ssh_ports[rank])
-        for rank, (host, task) in enumerate(zip(hosts, tasks, strict=True))
-    )
+    run_dir, origins["run_dir"] = _run_dir(spec, facts, ssh_ports[me])
+    nodes = _nodes(hosts, slots, tasks, () if spec.hosts else site.ports, ssh_ports)
     if len(nodes) > 1:
-        _check_addresses(nodes, origins["hosts"])
+        _check_addresses(nodes, hosts_source)
+    job, origins["name"] = _job(spec, site)
+    log_dir, origins["log_dir"] = _log_dir(spec, site, run_dir)
+    launcher, origins["launcher"] = _launcher(site, device)
+    chief, origins["tensorflow.chief"] = _chief(spec, site)
     return Topology(
-        job=_job(spec, site, origins),
+        job=job,
         nodes=nodes,
         me=me,
         platform=site.platform,
         device=device,
         run_dir=run_dir,
-        log_dir=_log_dir(spec, site, run_dir, origins),
+        log_dir=log_dir,
         workdir=spec.workdir or facts.cwd,
         python=facts.python,
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         pre_start=_pre_start(spec, site),
-        launcher=_launcher(site, device, origins),
-        chief=_chief(spec, site, origins),
+        launcher=launcher,
+        chief=chief,
         user=login(facts),
-        origins=origins,
+        origins={field: source for field, source in origins.items() if source},
+    )
+
+
+def _nodes(
+    hosts: Sequence[HostEntry],
+    slots: int,
+    tasks: Sequence[str],
+    ports: Sequence[int],
+    ssh_ports: Sequence[int],
+) -> tuple[Node, ...]:
+    """Return the nodes in rank order, counted within each task."""
+    places: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+    return tuple(
+        Node(
+            rank=rank,
+            host=host.name,
+            slots=slots if host.slots is None else int(host.slots),
+            address=host.address,
+            task=task,
+            index=next(places[task]),
+            port=ports[rank] if ports else None,
+            ssh_port=ssh_ports[rank],
+        )
+        for rank, (host, task) in enumerate(zip(hosts, tasks, strict=True))
     )
 
 
@@ -74,34 +97,35 @@ def _unknown(id: str, site: Site, field: str) -> ConfigError:
     return ConfigError(f"{id} {what}", seen, do)
 
 
-def _hosts(spec: JobSpec, facts: Facts, site: Site, origins: dict[str, Source]) -> list[HostEntry]:
+def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], Source]:
     if spec.hosts:
-        origins["hosts"] = spec.source("hosts")
-        hosts = [HostEntry.of(entry) for entry in spec.hosts]
+        hosts, source = [HostEntry.of(entry) for entry in spec.hosts], spec.source("hosts")
     elif "hosts" in site.unknown:
         raise _unknown("EP201", site, "hosts")
     elif site.hosts:
-        origins["hosts"] = _from(site, "hosts")
-        hosts = _named(site.hosts)
+        hosts, source = _named(site.hosts), _from(site, "hosts")
     else:
-        origins["hosts"] = Source("default", "this container's host name")
-        return [HostEntry(facts.hostname or "localhost")]
+        name = facts.hostname or "localhost"
+        return [HostEntry(name)], Source("default", "this container's host name")
+    _check_hosts(hosts, source)
+    return hosts, source
+
+
+def _check_hosts(hosts: list[HostEntry], source: Source) -> None:
+    """Raise ConfigError if there are too many, or one has no valid name or is named twice."""
     if len(hosts) > MAX_NODES:
-        raise ConfigError(
-            f"EP204 too many hosts ({origins['hosts']})", f"{len(hosts)}", f"a job has {MAX_NODES} at most"
-        )
+        raise ConfigError(f"EP204 too many hosts ({source})", f"{len(hosts)}", f"a job has {MAX_NODES} at most")
     bad = [f"{host.name[:80]} ({wrong})" for host in hosts if (wrong := check_host(host.name))]
     if bad:
         raise ConfigError(
-            f"EP205 {len(bad)} of {len(hosts)} host names cannot be one ({origins['hosts']})",
+            f"EP205 {len(bad)} of {len(hosts)} host names cannot be one ({source})",
             ", ".join(bad),
             _advice(hosts, bad),
         )
     names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
     twice = sorted(name for name, number in names.items() if number > 1)
     if twice:
-        raise ConfigError(f"EP206 a host is named twice ({origins['hosts']})", ", ".join(twice), "name each node once")
-    return hosts
+        raise ConfigError(f"EP206 a host is named twice ({source})", ", ".join(twice), "name each node once")
 
 
 def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
@@ -138,53 +162,57 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
             )
 
 
-def _node_rank(spec: JobSpec, facts: Facts, site: Site, names: list[str], origins: dict[str, Source]) -> int:
+def _node_rank(
+    spec: JobSpec, facts: Facts, site: Site, names: list[str], hosts_source: Source
+) -> tuple[int, Source | None]:
     if spec.node_rank is not None:
-        rank, origin = spec.node_rank, spec.source("node_rank")
+        rank, source = spec.node_rank, spec.source("node_rank")
     elif site.index is not None:
-        rank, origin = site.index, _from(site, "node_rank")
+        rank, source = site.index, _from(site, "node_rank")
     elif "node_rank" in site.unknown and (len(names) > 1 or not spec.hosts):
         raise _unknown("EP202", site, "node_rank")
     elif len(names) == 1:
-        return 0
+        return 0, None
     else:
-        # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
-        label = facts.hostname.split(".")[0]
-        found = [rank for rank, name in enumerate(names) if name == facts.hostname]
-        found = found or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
-        if len(found) != 1:
-            raise ConfigError(
-                f"EP202 which of the {len(names)} nodes is this one? No index was given",
-                f"host name {facts.hostname!r} among {some(names, 4)}",
-                "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
-            )
-        rank, origin = found[0], Source("default", f"host name {facts.hostname}")
+        rank, source = _own_name(facts.hostname, names), Source("default", f"host name {facts.hostname}")
     if rank >= len(names):
         raise ConfigError(
-            f"EP203 node_rank is beyond the last node ({origin})",
-            f"{rank}, with {count(len(names), 'host')} ({origins['hosts']})",
+            f"EP203 node_rank is beyond the last node ({source})",
+            f"{rank}, with {count(len(names), 'host')} ({hosts_source})",
             "count from 0, or name all hosts",
         )
-    origins["node_rank"] = origin
-    return rank
+    return rank, source
 
 
-def _slots(spec: JobSpec, site: Site, device: Device, origins: dict[str, Source]) -> int:
+def _own_name(hostname: str, names: list[str]) -> int:
+    """Return the place of this container's host name among the names."""
+    # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
+    label = hostname.split(".")[0]
+    ranks = [rank for rank, name in enumerate(names) if name == hostname]
+    ranks = ranks or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
+    if len(ranks) != 1:
+        raise ConfigError(
+            f"EP202 which of the {len(names)} nodes is this one? No index was given",
+            f"host name {hostname!r} among {some(names, 4)}",
+            "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
+        )
+    return ranks[0]
+
+
+def _slots(spec: JobSpec, site: Site, device: Device) -> tuple[int, Source]:
     if spec.slots is not None:
-        origins["slots"] = spec.source("slots")
-        return spec.slots
-    if site.slots is not None:
-        origins["slots"] = _from(site, "slots")
-        if site.slots > MAX_SLOTS:
-            do = f"a node has {MAX_SLOTS} at most; ENTRYPOINT_SLOTS wins over the platform"
-            raise ConfigError(f"EP126 too many slots ({origins['slots']})", str(site.slots), do)
-        return site.slots
-    origins["slots"] = Source("default", device.origin)
-    return max(device.count, 1)
+        return spec.slots, spec.source("slots")
+    if site.slots is None:
+        return max(device.count, 1), Source("default", device.origin)
+    source = _from(site, "slots")
+    if site.slots > MAX_SLOTS:
+        hint = f"a node has {MAX_SLOTS} at most; ENTRYPOINT_SLOTS wins over the platform"
+        raise ConfigError(f"EP126 too many slots ({source})", str(site.slots), hint)
+    return site.slots, source
 
 
-def _tasks(spec: JobSpec, site: Site, nodes: int, origins: dict[str, Source]) -> tuple[str, ...]:
-    """What each node does: workers, then parameter servers."""
+def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Source | None]:
+    """Return what each node does: workers, then parameter servers."""
     servers = spec.tensorflow.ps
     if servers >= nodes > 1:
         raise ConfigError(
@@ -193,39 +221,32 @@ def _tasks(spec: JobSpec, site: Site, nodes: int, origins: dict[str, Source]) ->
             "name the workers first, then the parameter servers",
         )
     if servers or spec.hosts or not site.tasks:
-        return ("worker",) * (nodes - servers) + ("ps",) * servers
-    origins["tensorflow.ps"] = _from(site, "hosts")
-    return site.tasks
+        return ("worker",) * (nodes - servers) + ("ps",) * servers, None
+    return site.tasks, _from(site, "hosts")
 
 
-def _chief(spec: JobSpec, site: Site, origins: dict[str, Source]) -> bool:
+def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:
     """Whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own hosts alone."""
     if site.chief and spec.source("tensorflow.chief") == DEFAULT and not (spec.hosts or spec.tensorflow.ps):
-        origins["tensorflow.chief"] = _from(site, "hosts")
-        return True
-    return spec.tensorflow.chief != "none"
+        return True, _from(site, "hosts")
+    return spec.tensorflow.chief != "none", None
 
 
-def _launcher(site: Site, device: Device, origins: dict[str, Source]) -> str | None:
-    """What platform or device ask for, where the spec says nothing."""
+def _launcher(site: Site, device: Device) -> tuple[str | None, Source | None]:
+    """Return what platform or device ask for, where the spec says nothing."""
     if site.launcher:
-        origins["launcher"] = _from(site, "launcher")
-    elif device.launcher:
-        origins["launcher"] = Source("default", f"device {device.kind}")
-    return site.launcher or device.launcher
+        return site.launcher, _from(site, "launcher")
+    return device.launcher, Source("default", f"device {device.kind}") if device.launcher else None
 
 
-def _log_dir(spec: JobSpec, site: Site, run_dir: str, origins: dict[str, Source]) -> str:
+def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
     if spec.log_dir is None and site.log_dir:
-        origins["log_dir"] = _from(site, "log_dir")
-        return plain_path(site.log_dir)
-    origins["log_dir"] = spec.source("log_dir")
+        return plain_path(site.log_dir), _from(site, "log_dir")
+    source = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
         seen = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
-        raise ConfigError(
-            f"EP124 logs are to outlive the job ({origins['log_dir']})", seen, "give log_dir another place"
-        )
-    return spec.log_dir or f"{run_dir}-log"
+        raise ConfigError(f"EP124 logs are to outlive the job ({source})", seen, "give log_dir another place")
+    return spec.log_dir or f"{run_dir}-log", source
 
 
 def _pre_start(spec: JobSpec, site: Site) -> str:
@@ -236,12 +257,10 @@ def _pre_start(spec: JobSpec, site: Site) -> str:
     return site.pre_start or ""
 
 
-def _job(spec: JobSpec, site: Site, origins: dict[str, Source]) -> str:
+def _job(spec: JobSpec, site: Site) -> tuple[str, Source]:
     if spec.source("name") == DEFAULT and site.job:
-        origins["name"] = _from(site, "name")
-        return site.job
-    origins["name"] = spec.source("name")
-    return spec.name
+        return site.job, _from(site, "name")
+    return spec.name, spec.source("name")
 
 
 def _ssh_port(spec: JobSpec, task: str) -> int:
@@ -249,8 +268,7 @@ def _ssh_port(spec: JobSpec, task: str) -> int:
     return spec.ssh.port if task == "worker" else beside(spec.ssh.port)
 
 
-def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int, origins: dict[str, Source]) -> str:
-    origins["run_dir"] = spec.source("run_dir")
+def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int) -> tuple[str, Source]:
     run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{ssh_port}"
     if len(run_dir.encode()) > _RUN_DIR_BYTES:
         raise ConfigError(
@@ -258,4 +276,4 @@ def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int, origins: dict[str, Sour
             f"{len(run_dir.encode())} bytes: {run_dir[:100]}",
             f"give one of at most {_RUN_DIR_BYTES} bytes",
         )
-    return run_dir
+    return run_dir, spec.source("run_dir")
