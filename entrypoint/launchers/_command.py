@@ -27,11 +27,13 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     command = spec.command or ("",)
     ours, name = _launcher(command)
     if ours:
-        what = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
+        summary = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
         program = "the program alone, such as: -- train.py"
-        do = f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
+        hint = (
+            f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
+        )
         behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
-        raise SpecError([Problem(spec.source("command").where, "command", what, f"`{name}`{behind}", do)])
+        raise SpecError([Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)])
 
 
 def _launcher(words: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
@@ -108,9 +110,9 @@ def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
     """
     problems = []
     for name in filter(spec.env.__contains__, settled):
-        what, seen = f"EP119 {name} is set by the launcher", f"`{brief(spec.env[name])}`"
-        where, do = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
-        problems.append(Problem(where, f"env.{name}", what, seen, do))
+        summary, detail = f"EP119 {name} is set by the launcher", f"`{brief(spec.env[name])}`"
+        where, hint = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
+        problems.append(Problem(where, f"env.{name}", summary, detail, hint))
     if problems:
         raise SpecError(problems)
 
@@ -126,9 +128,9 @@ def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, 
     for word in command[after:]:
         name = _option(word)
         if name is not None and name in added:
-            do = f"remove it; its value comes from {settled[name]}"
+            hint = f"remove it; its value comes from {settled[name]}"
             problems.append(
-                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(word)}`", do)
+                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(word)}`", hint)
             )
     if problems:
         raise SpecError(problems)
@@ -147,8 +149,8 @@ def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapp
         name = _option(word)
         option = next((option for option in settled if name is not None and option.startswith(name)), None)
         if option:
-            what = f"EP119 --{option} is set by {setter}"
-            problems.append(Problem(where, path, what, f"`{brief(word)}`", f"set {settled[option]}"))
+            summary = f"EP119 --{option} is set by {setter}"
+            problems.append(Problem(where, path, summary, f"`{brief(word)}`", f"set {settled[option]}"))
     if problems:
         raise SpecError(problems)
 

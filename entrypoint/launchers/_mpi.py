@@ -66,8 +66,8 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
         for word in (spec.value(path) or "").split():
             option = word.lstrip("-").partition("=")[0]
             if word.startswith("-") and option in settled:
-                what, do = f"EP119 -{option} is set by launcher {launcher}", f"set {settled[option]}"
-                problems.append(Problem(spec.source(path).where, path, what, f"`{brief(word)}`", do))
+                summary, hint = f"EP119 -{option} is set by launcher {launcher}", f"set {settled[option]}"
+                problems.append(Problem(spec.source(path).where, path, summary, f"`{brief(word)}`", hint))
     return problems
 
 

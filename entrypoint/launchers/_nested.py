@@ -166,22 +166,22 @@ def starts_own_job(words: Sequence[str]) -> bool:
     One process of an MPI's is no job: a tool may need it. Nor is a part of Ray's cluster.
     """
     ours, name, at = _parsed(words)
-    own = words[at:]
-    if ours == "ray" or not own or own[0] in _ASK or own[-1] in _ASK:
+    arguments = words[at:]
+    if ours == "ray" or not arguments or arguments[0] in _ASK or arguments[-1] in _ASK:
         return False
-    if name == "accelerate" and "launch" not in own:
+    if name == "accelerate" and "launch" not in arguments:
         return False
-    program = next((at for at, word in enumerate(own) if word.endswith(".py")), len(own))
-    own = own[:program]
+    program = next((at for at, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
+    arguments = arguments[:program]
     if name in _MPI:
-        one = any(word in _ONE and "".join(own[at + 1 : at + 2]) == "1" for at, word in enumerate(own))
-        return not one or ":" in own
-    return not any(_joins(word, own[at + 1 :]) for at, word in enumerate(own))
+        one = any(word in _ONE and "".join(arguments[at + 1 : at + 2]) == "1" for at, word in enumerate(arguments))
+        return not one or ":" in arguments
+    return not any(_joins(word, arguments[at + 1 :]) for at, word in enumerate(arguments))
 
 
 def _joins(word: str, rest: Sequence[str]) -> bool:
     """Whether this option, which `rest` follows, makes the launcher one of several of the same job."""
-    option, given, value = word.lstrip("-").replace("_", "-").partition("=")
+    option, has_value, value = word.lstrip("-").replace("_", "-").partition("=")
     if not word.startswith("-") or option not in _JOINS:
         return word.startswith("-") and option == "no-ssh"
-    return (value if given else "".join(rest[:1])) not in _JOINS[option]
+    return (value if has_value else "".join(rest[:1])) not in _JOINS[option]

@@ -37,11 +37,11 @@ def launch(
     spec: JobSpec,
     topology: Topology,
     name: str,
-    own: tuple[EnvVar, ...] = (),
+    settings: tuple[EnvVar, ...] = (),
     extra: str = "torch.extra_args",
     reserved: Mapping[str, tuple[str, str]] = RESERVED,
 ) -> Launch:
-    """`<name>.sh` on every node, with the command's words as its arguments. `own` are settings that it alone has.
+    """`<name>.sh` on every node, with the command's words as its arguments. `settings` are those that it alone has.
 
     Raises SpecError as `script` does, and for a command that is a launcher itself.
     """
@@ -50,7 +50,8 @@ def launch(
     # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
-    program = Program(("bash", f"{topology.run_dir}/{file.name}", *spec.command), (*_settings(spec, topology), *own))
+    argv = ("bash", f"{topology.run_dir}/{file.name}", *spec.command)
+    program = Program(argv, (*_settings(spec, topology), *settings))
     return Launch(
         (program,),
         files=(file, rank_script(spec, topology)),
@@ -64,9 +65,9 @@ def launch(
 def rank_script(spec: JobSpec, topology: Topology) -> File:
     """What a launcher starts for each rank of this node."""
     number = f"{supervised.OF_PROGRAM}.{{rank}}"
-    own = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
-    how = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
-    words = supervised.command(topology, number, *own, *how)
+    options = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
+    log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
+    words = supervised.command(topology, number, *options, *log_options)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

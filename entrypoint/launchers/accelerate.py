@@ -33,11 +33,11 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
-        seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
-        what = "EP121 accelerate needs as many processes on one node as on any other"
-        raise ConfigError(what, seen, "set slots for all nodes")
+        detail = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
+        summary = "EP121 accelerate needs as many processes on one node as on any other"
+        raise ConfigError(summary, detail, "set slots for all nodes")
     if spec.torch.rdzv_backend == "c10d":
         where = str(spec.source("torch.rdzv_backend"))
         raise ConfigError("EP122 accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it")
-    own = _torch.unless_in_env(spec, "torch.max_restarts")
-    return _torch.launch(spec, topology, "accelerate", own, "accelerate.extra_args", _torch.RESERVED | _RESERVED)
+    settings = _torch.unless_in_env(spec, "torch.max_restarts")
+    return _torch.launch(spec, topology, "accelerate", settings, "accelerate.extra_args", _torch.RESERVED | _RESERVED)

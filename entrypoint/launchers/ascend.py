@@ -41,7 +41,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     for rank, device in zip(cards.ranks, cards.devices, strict=True):
         process_log = f"{logs}/ascend/process_log/rank_{rank}"
         folders.append(process_log)
-        own = {
+        variables = {
             "RANK_ID": str(rank),
             "RANK_SIZE": str(cards.size),
             "DEVICE_ID": str(device),
@@ -51,7 +51,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             Program(
                 with_python(spec.command),
                 env=(
-                    *(EnvVar(variable, value, origin) for variable, value in own.items()),
+                    *(EnvVar(variable, value, origin) for variable, value in variables.items()),
                     *((table,) if waits else ()),
                     job,
                     EnvVar("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir", default=True),

@@ -54,9 +54,9 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
     template = "deepspeed/deepspeed_launch.py"
     script = File("deepspeed_launch.py", render(template, {}), template, mode=0o600)
     slots = {node.host: count for node, count in zip(topology.nodes, counts, strict=True)}
-    own = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
+    options = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
     return Launch(
-        (Program(_line(spec, topology, own)),),
+        (Program(_line(spec, topology, options)),),
         files=(script, ranks),
         ranks=LaunchRanks(reports="both", count=sum(counts)),
         ends=LaunchEnds(completion="first-failure", forwards=True),
@@ -72,9 +72,9 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
     template, run_dir = "mpirun/hostfile.j2", topology.run_dir
     hostfile = File("hostfile", render(template, {"nodes": nodes}), template)
-    own = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
+    options = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
     pdsh = EnvVar("PDSH_SSH_ARGS_APPEND", f"-F {run_dir}/ssh_config", "ssh.client")
-    program = Program(_line(spec, topology, own), (pdsh,))
+    program = Program(_line(spec, topology, options), (pdsh,))
     return Launch(
         (program,),
         files=(hostfile,),
@@ -83,8 +83,8 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
-def _line(spec: JobSpec, topology: Topology, own: tuple[str, ...]) -> tuple[str, ...]:
+def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[str, ...]:
     """A launcher of DeepSpeed's with its options, and the command as it wants it."""
     python, form, words = split_python(spec.command)
-    where = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
-    return (python, *own, *where, *spec.deepspeed.extra_args, *_FORMS[form], *words)
+    master_options = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
+    return (python, *options, *master_options, *spec.deepspeed.extra_args, *_FORMS[form], *words)

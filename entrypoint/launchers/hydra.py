@@ -53,8 +53,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     many = len(topology.nodes) > 1
     tagged = "mpirun" if _is_tagged(spec, topology, members) else ""
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
-    own = interfaces.of_node(members.reports[topology.me], spec.network.interface)
-    fabric = (EnvVar("FI_TCP_IFACE", own, "network.interface", default=True),) if own else ()
+    interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
+    fabric = (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
     # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
     ranks = LaunchRanks("mpiexec.hydra", _NETWORK_HINT, env=fabric, agents_stay=True, tagged=tagged)
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", ranks=ranks)
@@ -87,8 +87,8 @@ def _refuse(spec: JobSpec) -> None:
     problems = []
     for path in _OF_OPEN_MPI:
         if spec.value(path):
-            where, do = spec.source(path).where, "remove it, or set launcher: mpirun"
-            problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", do))
+            where, hint = spec.source(path).where, "remove it, or set launcher: mpirun"
+            problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", hint))
     problems += _mpi.refused(spec, "hydra", {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})})
     if problems:
         raise SpecError(problems)
@@ -98,14 +98,14 @@ def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...
     """The words that start it."""
     # It cuts what ranks print, and this begins each piece as Open MPI 4 does (unite.py): group, rank.
     tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if _is_tagged(spec, topology, members) else ()
-    more = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
+    arguments = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
     # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
     words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
     return (
         *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.world_size(spec, members))),
         # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
-        *("-localhost", master(topology), "-genvnone", *tags, *more),
+        *("-localhost", master(topology), "-genvnone", *tags, *arguments),
         *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *words),
     )
 

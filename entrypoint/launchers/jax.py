@@ -49,8 +49,8 @@ def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
     if not cards:
         return ()
     if cards % slots:
-        what, seen = "EP123 the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
-        raise ConfigError(what, seen, f"set slots to 1, to {cards}, or to another divisor of it")
+        summary, detail = "EP123 the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
+        raise ConfigError(summary, detail, f"set slots to 1, to {cards}, or to another divisor of it")
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))
     return (EnvVar("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}", default=True),)

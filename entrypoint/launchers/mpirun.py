@@ -100,8 +100,8 @@ def _check_majors(topology: Topology, members: Members) -> None:
     for node, report in zip(topology.nodes, members.reports, strict=True):
         majors.setdefault(report.mpi.split(".")[0], []).append(f"{node.host} has {report.mpi or 'none'}")
     if len(majors) > 1:
-        seen = "; ".join(", ".join(hosts) for hosts in majors.values())
-        raise ConfigError("EP450 the nodes have different Open MPI majors", seen, "use one image for all nodes")
+        detail = "; ".join(", ".join(hosts) for hosts in majors.values())
+        raise ConfigError("EP450 the nodes have different Open MPI majors", detail, "use one image for all nodes")
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
@@ -134,14 +134,14 @@ def _default(setting: Given) -> str:
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
     """The script's variables, so that a flag wins over a variable that the container was given."""
-    asked = spec.network.interface != interfaces.AUTO
-    counted = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
+    is_asked = spec.network.interface != interfaces.AUTO
+    count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), counted),
+        EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), count_source),
         EnvVar("OPENMPI_HOST_FILE_PATH", _mpi.hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
-        *settled(spec, *(() if asked else ("mpi.interface",)), *_OPTIONS),
+        *settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
     )
 
@@ -152,25 +152,29 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
     Raises ConfigError when Open MPI has no word for what was asked.
     """
     mpi, wanted = spec.mpi, spec.network.interface
-    asked = wanted != interfaces.AUTO
+    is_asked = wanted != interfaces.AUTO
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
-    if "tcp_if_" in options or "prte_if_" in options or (not asked and (mpi.interface or mpi.tune_file)):
+    if "tcp_if_" in options or "prte_if_" in options or (not is_asked and (mpi.interface or mpi.tune_file)):
         return ()
-    chosen, known = interfaces.of_all(members.reports, wanted), [each.interface for each in members.reports]
-    if asked and not chosen and all(known):
-        first: dict[str, str] = {}  # a node of each name
-        for node, each in zip(topology.nodes, known, strict=True):
-            if each:
-                first.setdefault(each.name, f"{each.name} {each.network} on {node.host}")
-        seen = ", ".join(first.values())
-        do = "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS"
-        raise ConfigError("EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ", seen, do)
+    chosen = interfaces.of_all(members.reports, wanted)
+    all_interfaces = [report.interface for report in members.reports]
+    if is_asked and not chosen and all(all_interfaces):
+        node_of_name: dict[str, str] = {}  # a node of each name
+        for node, interface in zip(topology.nodes, all_interfaces, strict=True):
+            if interface:
+                node_of_name.setdefault(interface.name, f"{interface.name} {interface.network} on {node.host}")
+        detail = ", ".join(node_of_name.values())
+        raise ConfigError(
+            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ",
+            detail,
+            "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS",
+        )
     if not chosen:
         # By default mpirun tells NCCL of the leader's name, and NCCL gives up where that is not there.
-        alike = len(interfaces.names(filter(None, known))) < 2
+        alike = len(interfaces.names(filter(None, all_interfaces))) < 2
         return () if alike else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
     # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
-    origin = str(spec.source("network.interface")) if asked else "the roll call"
+    origin = str(spec.source("network.interface")) if is_asked else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
     return (
         # Open MPI takes no second word beside some of those that say the same.
@@ -194,8 +198,8 @@ def shown(line: bytes) -> str:
     """
     first = line[:_SHOWN].rpartition(b"\0")[0]
     words = masked_words(first.decode(errors="replace").split("\0")) if first else []
-    more = len(line) - len(first) - 1
-    return " ".join(map(_shell_word, words)) + (f" and {more} bytes more" if words and more else "")
+    rest = len(line) - len(first) - 1
+    return " ".join(map(_shell_word, words)) + (f" and {rest} bytes more" if words and rest else "")
 
 
 def _shell_word(word: str) -> str:

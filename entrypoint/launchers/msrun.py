@@ -39,9 +39,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_options(spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher")
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
-        seen = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
+        detail = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
         raise ConfigError(
-            "EP121 msrun needs as many processes on one node as on any other", seen, "set slots for all nodes"
+            "EP121 msrun needs as many processes on one node as on any other", detail, "set slots for all nodes"
         )
     logs = f"{topology.log_dir}/{topology.job}-msrun"
     options = {

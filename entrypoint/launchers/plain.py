@@ -22,12 +22,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         names = EnvVar("NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True)
         env = (rank, nodes, names, *meeting)
         if _one_each(topology):  # else the program starts the processes of its node itself
-            own = {"RANK": rank.value, "WORLD_SIZE": nodes.value, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+            variables = {"RANK": rank.value, "WORLD_SIZE": nodes.value, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
             # A platform's own RANK may count something else, and would not go with our WORLD_SIZE.
             users = topology.platform == "local"
             env += tuple(
                 EnvVar(name, value, "one slot a node", default=users)
-                for name, value in own.items()
+                for name, value in variables.items()
                 if name not in spec.env
             )
     program = Program(spec.command, env, rank=topology.me if _one_each(topology) else None)

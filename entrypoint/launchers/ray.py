@@ -46,17 +46,22 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "ray")
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
-    many, own = len(topology.nodes) > 1, members.reports[topology.me].interface
+    has_peers, interface = len(topology.nodes) > 1, members.reports[topology.me].interface
     command, address = with_python(spec.command), endpoint(master(topology), spec.ray.port)
-    this = own.address if own else topology.this.where
+    own_address = interface.address if interface else topology.this.where
     script = File("ray_node.py", render("ray/ray_node.py", {}), "ray/ray_node.py", mode=0o600)
-    words = (str(len(topology.nodes)), str(max(1, round(spec.timeouts.peers))), address, this if many else "127.0.0.1")
+    words = (
+        str(len(topology.nodes)),
+        str(max(1, round(spec.timeouts.peers))),
+        address,
+        own_address if has_peers else "127.0.0.1",
+    )
     argv = ("python", f"{topology.run_dir}/{script.name}", *words, *_options(spec, topology, address), "--", *command)
     token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
-        files=(script, token) if many else (script,),
-        start=LaunchStart(needs_roll_call=many),  # a worker's Ray never ends on its own
+        files=(script, token) if has_peers else (script,),
+        start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
         ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
     )
 

@@ -19,7 +19,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     origins, least = topology.origins, _least(spec, topology)
     name = origins.get("name", DEFAULT)
-    own = (
+    settings = (
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
         *(
             replace(var, value=str(_torch.restarts(spec))) if var.name == "MAX_RESTARTS" else var
@@ -27,10 +27,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         ),
     )
     if least is not None:
-        own += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)
+        settings += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)
     if len(topology.nodes) > 1:
-        own += (EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),)
-    launch = _torch.launch(spec, topology, "torchrun", own)
+        settings += (EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),)
+    launch = _torch.launch(spec, topology, "torchrun", settings)
     if least is None:
         return launch
     # A node that is lost never comes to the barrier that the others wait at: they wait as long as torch does by itself.
@@ -44,18 +44,18 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     least, most = map(int, spec.nodes.split(":"))
     where, hosts = spec.source("nodes").where, len(topology.nodes)
     if most != hosts:
-        seen = f"{most}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
-        do = f"write {min(least, hosts)}:{hosts}, or name all hosts"
-        raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", seen, do)])
+        detail = f"{most}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
+        hint = f"write {min(least, hosts)}:{hosts}, or name all hosts"
+        raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", detail, hint)])
     if least > most:
-        what = "EP120 the least is more than the most"
-        raise SpecError([Problem(where, "nodes", what, spec.nodes, f"write {most}:{least}")])
+        summary = "EP120 the least is more than the most"
+        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {most}:{least}")])
     if spec.torch.rdzv_backend == "static":
-        what, do = (
+        summary, hint = (
             "EP120 a static rendezvous has a fixed number of nodes",
             "set torch.rdzv_backend: c10d, or remove nodes",
         )
-        raise SpecError([Problem(where, "nodes", what, spec.nodes, do)])
+        raise SpecError([Problem(where, "nodes", summary, spec.nodes, hint)])
     return least
 
 

@@ -56,24 +56,15 @@ def settle(
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
     if spec.nodes and launch.start.min_nodes is None:
-        what, do = "only torchrun has elastic jobs", "set launcher: torchrun, or remove nodes"
-        raise ConfigError(f"EP120 {what} ({spec.source('nodes')})", f"nodes: {spec.nodes}", do)
-    asked = spec.env if leader_env is None else leader_env
-    given = {*facts.env, *facts.mpi_params, *asked}
+        summary = f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})"
+        raise ConfigError(summary, f"nodes: {spec.nodes}", "set launcher: torchrun, or remove nodes")
     name = launcher.__name__.rpartition(".")[2]
     mode, no_roll_call = _mode(spec, topology, launch, name)
-    more = launch.coordinated_env if mode == "coordinated" else launch.alone_env if no_roll_call else ()
-    programs = tuple(replace(each, env=_effective((*each.env, *more), given)) for each in launch.programs)
-    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
-    each_rank = _effective(launch.ranks.env_of_each, given if topology.platform == "local" else {*asked})
-    launch = replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=each_rank))
+    spec_env = spec.env if leader_env is None else leader_env
+    launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
     launch = _with_logs(launch, spec, topology)
     env = _effective(_env(spec, facts, topology, members, launch, leader_env), facts.env)
-    files = list(launch.files)
-    if launch.ranks.env_file:
-        whole, theirs = environment(facts.env, env), {var.name for var in each_rank}
-        text = "".join(f"{name}={value}\0" for name, value in whole.items() if name not in theirs)
-        files.append(File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True))
+    files = [*launch.files, *_env_files(launch, facts, env)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -89,22 +80,42 @@ def settle(
     )
 
 
+def _with_env(launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool, platform: str) -> Launch:
+    """Return the launch without the defaults for which the user has a value."""
+    users = {*facts.env, *facts.mpi_params, *spec_env}
+    extra = launch.coordinated_env if mode == "coordinated" else launch.alone_env if alone else ()
+    programs = tuple(replace(program, env=_effective((*program.env, *extra), users)) for program in launch.programs)
+    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
+    env = _effective(launch.ranks.env_of_each, users if platform == "local" else {*spec_env})
+    return replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=env))
+
+
+def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[File]:
+    """Return the file with the environment of this node's ranks, if the launcher asks for one."""
+    if not launch.ranks.env_file:
+        return []
+    of_each = {var.name for var in launch.ranks.env_of_each}
+    variables = environment(facts.env, env).items()
+    text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
+    return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
+
+
 def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     """The launch, with what the logs that were asked for need."""
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
     labels = any(program.label for program in launch.programs) and not spec.logs.lines  # these keep lines apart, too
     if launch.programs and (launch.ranks.tagged or (len(launch.programs) > 1 and not labels)):
-        own = replace(spec.logs, files="none")
-        words = logs.options(own, topology, through=launch.ranks.tagged or "pipe", mixed=True)
-        unite = (topology.python, "-I", "-S", supervised.UNITE, *words)
+        options = replace(spec.logs, files="none")
+        arguments = logs.options(options, topology, through=launch.ranks.tagged or "pipe", mixed=True)
+        unite = (topology.python, "-I", "-S", supervised.UNITE, *arguments)
         launch = replace(launch, ranks=replace(launch.ranks, unite=unite))
     return launch
 
 
-def environment(own: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
+def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
     """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
-    result = {name: value for name, value in own.items() if name not in _HIDDEN}
+    result = {name: value for name, value in container_env.items() if name not in _HIDDEN}
     result.update({var.name: var.value for var in extra})
     return result
 
@@ -162,8 +173,8 @@ def _mode(
     if nodes > 1:
         no_roll_call = f"roll_call: none ({spec.source('roll_call')})"
         if needy := _needs_roll_call(spec, launch, launcher):
-            do = f"remove roll_call, and give all nodes a secret; or do without {needy}"
-            raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, do)
+            hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
+            raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
     return "exec" if launch.start.becomes_program and not spec.logs.any else "local", no_roll_call
 
 
@@ -180,33 +191,34 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
 
 def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:
     """What only the run can know, and what is done about it."""
-    words, own = [], members.reports[topology.me]
+    notes, report = [], members.reports[topology.me]
     if topology.pre_start:
-        words.append(f"start hook {topology.pre_start}: what it exports is for the ranks of this node")
+        notes.append(f"start hook {topology.pre_start}: what it exports is for the ranks of this node")
     if mode == "coordinated" and members.assumed:
-        asked = spec.network.interface != interfaces.AUTO
-        if asked and own.interface:
-            words.append(f"network interface: {own.interface.name} here; the roll call brings the other nodes' names")
-        elif len(own.interfaces) > 1 and not asked and not spec.mpi.interface:
-            over = f"the one that it comes over, of {', '.join(own.interfaces)}; or set network.interface"
-            words.append(f"network interface: from the roll call, {over}")
+        is_asked = spec.network.interface != interfaces.AUTO
+        if is_asked and report.interface:
+            name = report.interface.name
+            notes.append(f"network interface: {name} here; the roll call brings the other nodes' names")
+        elif len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
+            source = f"the one that it comes over, of {', '.join(report.interfaces)}; or set network.interface"
+            notes.append(f"network interface: from the roll call, {source}")
     if mode == "coordinated" and spec.netcheck.when == "before":
-        words.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
+        notes.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
     if mode == "coordinated" and launch.start.min_nodes is not None:
         wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are there"
-        words.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")
+        notes.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")
     if launch.start.needs_rank_table and not members.cards:
-        words.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
+        notes.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
     if mode == "coordinated":
-        words.append(f"run directory: where {topology.run_dir} cannot be used, another one, to tell the nodes why")
-    return words
+        notes.append(f"run directory: where {topology.run_dir} cannot be used, another one, to tell the nodes why")
+    return notes
 
 
-def _effective(env: tuple[EnvVar, ...], given: Collection[str]) -> tuple[EnvVar, ...]:
+def _effective(env: tuple[EnvVar, ...], names: Collection[str]) -> tuple[EnvVar, ...]:
     """Without the defaults for which the user has a value."""
 
     def chosen(var: EnvVar) -> bool:
-        return var.name in given or bool(var.chosen_by and any(re.match(var.chosen_by, name) for name in given))
+        return var.name in names or bool(var.chosen_by and any(re.match(var.chosen_by, name) for name in names))
 
     return tuple(var for var in env if not (var.default and chosen(var)))
 
@@ -222,26 +234,28 @@ def _env(
     device = [
         EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
     ]
-    asked = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
+    spec_env = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
     if leader_env is not None:
-        asked = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
+        spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.ranks.env, *asked, ours)
+    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.ranks.env, *spec_env, ours)
 
 
-def _network(spec: JobSpec, facts: Facts, own: NodeReport) -> list[EnvVar]:
+def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     """Which interface libraries take: what the user said, else the roll call's where there are several."""
-    wanted = spec.network.interface
-    if wanted == interfaces.AUTO and (asked := spec.mpi.interface):
+    setting = spec.network.interface
+    if setting == interfaces.AUTO and (patterns := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
-        taken = {"NCCL_SOCKET_IFNAME": "/" not in asked, "GLOO_SOCKET_IFNAME": not set(asked) & set("/,")}
-        return [EnvVar(name, asked, origin, default=True) for name, takes in taken.items() if takes]
-    origin, values = "the roll call" if wanted == interfaces.AUTO else str(spec.source("network.interface")), {}
-    if name := interfaces.of_node(own, wanted):  # NCCL and HCCL take a name without `=` for the beginning of one
+        variables = {"NCCL_SOCKET_IFNAME": "/" not in patterns, "GLOO_SOCKET_IFNAME": not set(patterns) & set("/,")}
+        return [EnvVar(name, patterns, origin, default=True) for name, is_valid in variables.items() if is_valid]
+    origin, values = "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface")), {}
+    if name := interfaces.of_node(report, setting):  # NCCL and HCCL take a name without `=` for the beginning of one
         values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name, "HCCL_SOCKET_IFNAME": f"={name}"}
-    there = [each.address for each in facts.interfaces if own.interface and each.name == own.interface.name]
-    if there and all(":" in address for address in there):  # else HCCL, and NCCL under mpirun, look for IPv4 alone
+    own = report.interface.name if report.interface else ""
+    addresses = [each.address for each in facts.interfaces if each.name == own]
+    if addresses and all(":" in address for address in addresses):
+        # Else HCCL, and NCCL under mpirun, look for IPv4 alone.
         values |= {"NCCL_SOCKET_FAMILY": "AF_INET6", "HCCL_SOCKET_FAMILY": "AF_INET6"}
     return [EnvVar(variable, value, origin, default=True) for variable, value in values.items()]
 

@@ -17,12 +17,12 @@ _CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a w
 
 def assume_members(topology: Topology, facts: Facts, interface: str = interfaces.AUTO) -> Members:
     """What every node would answer if all were like this one: for a dry run, and before the roll call."""
-    found, mine = interfaces.names(facts.interfaces), None
+    names, chosen = interfaces.names(facts.interfaces), None
     if interface != interfaces.AUTO:
-        mine = interfaces.pick(facts.interfaces, interface)
+        chosen = interfaces.pick(facts.interfaces, interface)
     return Members(
         tuple(
-            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interface=mine, interfaces=found)
+            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interface=chosen, interfaces=names)
             for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,
@@ -31,11 +31,11 @@ def assume_members(topology: Topology, facts: Facts, interface: str = interfaces
 
 def with_interface(members: Members, rank: int, spec: JobSpec, facts: Facts, addresses: Iterable[str]) -> Members:
     """The members, with this node's interface: the one asked for, else the one with the roll call's addresses here."""
-    mine, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
+    chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
     if wanted != interfaces.AUTO:
-        mine = interfaces.pick(facts.interfaces, wanted, mine)
-    answers = [replace(each, interface=mine) if each.rank == rank else each for each in members.reports]
-    return replace(members, reports=tuple(answers))
+        chosen = interfaces.pick(facts.interfaces, wanted, chosen)
+    reports = [replace(report, interface=chosen) if report.rank == rank else report for report in members.reports]
+    return replace(members, reports=tuple(reports))
 
 
 def interface_words(spec: JobSpec, members: Members) -> list[str]:
@@ -43,11 +43,11 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
     if spec.network.interface == interfaces.AUTO:
         return []
     each = list(dict.fromkeys(f"{it.name} {it.network}" for report in members.reports if (it := report.interface)))
-    seen = some(each, _SHOWN)
+    detail = some(each, _SHOWN)
     if len({":" in words for words in each}) > 1:
-        do = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
-        return [f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {seen} | {do}"]
-    return [f"network interface: {seen}"]
+        hint = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
+        return [f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {detail} | {hint}"]
+    return [f"network interface: {detail}"]
 
 
 def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> None:
@@ -55,26 +55,27 @@ def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Mem
 
     Interfaces in networks that a router joins are no mistake. Raises ConfigError.
     """
-    mine, wanted = members.reports[topology.me].interface, spec.network.interface
-    if members.assumed or mine is None or wanted == interfaces.AUTO:
+    local, wanted = members.reports[topology.me].interface, spec.network.interface
+    if members.assumed or local is None or wanted == interfaces.AUTO:
         return
-    others = {each.network: each.name for each in facts.interfaces if each.name != mine.name}
+    others = {interface.network: interface.name for interface in facts.interfaces if interface.name != local.name}
     for node, report in zip(topology.nodes, members.reports, strict=True):
-        there = report.interface
-        if there and there.network != mine.network and there.network in others:
-            what = f"EP404 network.interface {wanted} means two networks ({spec.source('network.interface')})"
-            seen = f"{mine.name} {mine.network} on {topology.this.host}, {there.name} {there.network} on {node.host}"
-            raise ConfigError(what, seen, f"choose by network, such as {mine.network}")
+        remote = report.interface
+        if remote and remote.network != local.network and remote.network in others:
+            summary = f"EP404 network.interface {wanted} means two networks ({spec.source('network.interface')})"
+            detail = f"{local.name} {local.network} on {topology.this.host},"
+            detail += f" {remote.name} {remote.network} on {node.host}"
+            raise ConfigError(summary, detail, f"choose by network, such as {local.network}")
 
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:
     """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
-    apart = [
+    differences = [
         f"{node.host} is {abs(report.clock):.0f}s {'ahead' if report.clock > 0 else 'behind'}"
         for node, report in zip(topology.nodes, members.reports, strict=True)
         if abs(report.clock) > _CLOCKS
     ]
-    if not apart:
+    if not differences:
         return []
-    do = f"set the clocks of the machines by NTP; if all others are named, see {topology.leader.host}'s first"
-    return [f"warning: EP424 clocks differ from {topology.leader.host}'s | {', '.join(apart)} | {do}"]
+    hint = f"set the clocks of the machines by NTP; if all others are named, see {topology.leader.host}'s first"
+    return [f"warning: EP424 clocks differ from {topology.leader.host}'s | {', '.join(differences)} | {hint}"]

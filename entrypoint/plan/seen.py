@@ -42,38 +42,35 @@ def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
     """
     env = _Read(facts.env)
     watched = replace(facts, env=env)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "matches": [name for line in registry.matching("platforms", watched, "local") for name in line]
     }
     if asked:
-        found["asked"] = asked
+        report["asked"] = asked
     try:
         platform = registry.choose("platforms", asked, watched, "local")
-        found["platform"] = platform.__name__.rpartition(".")[2]
-        found["site"] = site(platform.site(watched))
+        report["platform"] = platform.__name__.rpartition(".")[2]
+        report["site"] = site(platform.site(watched))
     except EntrypointError as error:
-        found |= {"error": str(error), "status": error.status}
-    used = {
-        name: HIDDEN if hides(name, facts.env[name]) else facts.env[name]
-        for name in sorted(env.names)
-        if name in facts.env
-    }
-    found["facts"] = {"hostname": facts.hostname, "env": used}
+        report |= {"error": str(error), "status": error.status}
+    values = {name: facts.env[name] for name in sorted(env.names) if name in facts.env}
+    values = {name: HIDDEN if hides(name, value) else value for name, value in values.items()}
+    report["facts"] = {"hostname": facts.hostname, "env": values}
     if facts.files:
-        found["facts"]["files"] = dict(facts.files)
+        report["facts"]["files"] = dict(facts.files)
     if facts.scripts:
-        found["facts"]["scripts"] = list(facts.scripts)
-    return found
+        report["facts"]["scripts"] = list(facts.scripts)
+    return report
 
 
-def site(found: Site) -> dict[str, Any]:
-    """A site's fields that differ from what they are where a platform says nothing, as plain lists and mappings."""
-    known = {each.name: getattr(found, each.name) for each in fields(Site)}
-    plain = Site(platform=found.platform, hostname=found.hostname)
-    said = {name: value for name, value in known.items() if value != getattr(plain, name)}
-    return json.loads(json.dumps(said))  # type: ignore[no-any-return]
+def site(site: Site) -> dict[str, Any]:
+    """Return a site's fields that differ from their defaults, as plain lists and mappings."""
+    default = Site(platform=site.platform, hostname=site.hostname)
+    values = {field.name: getattr(site, field.name) for field in fields(Site)}
+    set_values = {name: value for name, value in values.items() if value != getattr(default, name)}
+    return json.loads(json.dumps(set_values))  # type: ignore[no-any-return]
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(report: Mapping[str, Any]) -> str:
     """What `seen` gives, as YAML."""
-    return yaml.safe_dump(dict(found), sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(dict(report), sort_keys=False, allow_unicode=True, width=120)

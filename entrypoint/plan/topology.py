@@ -93,8 +93,8 @@ def _from(site: Site, field: str) -> Source:
 
 def _unknown(id: str, site: Site, field: str) -> ConfigError:
     """A message with this id, in the words of the platform, which does not know the field."""
-    what, seen, do = site.unknown[field]
-    return ConfigError(f"{id} {what}", seen, do)
+    summary, detail, hint = site.unknown[field]
+    return ConfigError(f"{id} {summary}", detail, hint)
 
 
 def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], Source]:
@@ -145,20 +145,22 @@ def _advice(hosts: list[HostEntry], bad: list[str]) -> str:
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
     pairs = ",".join(f"worker-{rank}={host.address or 'ADDRESS'}" for rank, host in enumerate(hosts[:2]))
-    more = ",..." if len(hosts) > 2 else ""
-    return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{more}"
+    others = ",..." if len(hosts) > 2 else ""
+    return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{others}"
 
 
 def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
     """Nodes of one task have one ssh port, so that two of them at one address would be one."""
-    first: dict[tuple[str, str], str] = {}
+    host_at: dict[tuple[str, str], str] = {}
     for node in nodes:
         address = node.where
-        other = first.setdefault((node.task, str(ip(address) or address.lower())), node.host)  # ::1 has many spellings
-        if other != node.host:
-            seen = f"{other} and {node.host} are both {address}"
+        first_host = host_at.setdefault(
+            (node.task, str(ip(address) or address.lower())), node.host
+        )  # ::1 has many spellings
+        if first_host != node.host:
+            detail = f"{first_host} and {node.host} are both {address}"
             raise ConfigError(
-                f"EP206 two hosts have one address ({origin})", seen, "give each node an address of its own"
+                f"EP206 two hosts have one address ({origin})", detail, "give each node an address of its own"
             )
 
 
@@ -244,8 +246,8 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
         return plain_path(site.log_dir), _from(site, "log_dir")
     source = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
-        seen = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
-        raise ConfigError(f"EP124 logs are to outlive the job ({source})", seen, "give log_dir another place")
+        detail = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
+        raise ConfigError(f"EP124 logs are to outlive the job ({source})", detail, "give log_dir another place")
     return spec.log_dir or f"{run_dir}-log", source
 
 

@@ -67,8 +67,8 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
     except ValueError:
         raise ConfigError(f"EP207 {name} is not JSON", repr(text[:60]), f"fix {name}") from None
     if not isinstance(config, dict) or not isinstance(cluster := _cluster(config), dict):
-        do = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'
-        raise ConfigError(f"EP207 {name} describes no cluster", repr(text[:60]), do)
+        hint = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'
+        raise ConfigError(f"EP207 {name} describes no cluster", repr(text[:60]), hint)
     task, index = _task(config.get("task"), name)
     return Cluster(
         name=name,
@@ -88,8 +88,8 @@ def _task(task: Any, name: str) -> tuple[str, int]:
     if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 9:
         index = int(index)
     if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
-        do = "give it a task with a type, and an index from 0"
-        raise ConfigError(f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], do)
+        hint = "give it a task with a type, and an index from 0"
+        raise ConfigError(f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], hint)
     return kind, index
 
 

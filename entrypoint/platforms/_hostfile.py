@@ -36,9 +36,9 @@ def read(facts: Facts) -> Hostfile:
     """
     entries = [_entry(line) for line in _lines(facts.files)]
     # Whole labels are compared: worker-1 is not worker-10.
-    own = label(facts.hostname)
-    here = [place for place, (host, _) in enumerate(entries) if own and label(host) == own]
-    index = here[0] if len(here) == 1 else None
+    pod = label(facts.hostname)
+    matches = [place for place, (host, _) in enumerate(entries) if pod and label(host) == pod]
+    index = matches[0] if len(matches) == 1 else None
     return Hostfile(tuple(host for host, _ in entries), index, None if index is None else entries[index][1])
 
 

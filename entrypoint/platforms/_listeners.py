@@ -25,8 +25,8 @@ def is_port(text: str) -> bool:
 
 def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
     """Return the port of each; nothing if one has none."""
-    given = tuple(port for _, port in listeners if port is not None)
-    return given if len(given) == len(listeners) else ()
+    numbers = tuple(port for _, port in listeners if port is not None)
+    return numbers if len(numbers) == len(listeners) else ()
 
 
 def wrong_ports(listeners: Sequence[Listener], lists: str) -> tuple[str, str, str] | None:

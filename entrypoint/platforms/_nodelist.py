@@ -24,12 +24,12 @@ def expand(text: str, name: str) -> tuple[str, ...]:
     """
     nodes: list[str] = []
     for parts in _entries(text.strip(), name):
-        found = [""]
+        names = [""]
         for part in parts:
             ends = _numbers(part[1:-1], name) if part.startswith("[") else [part]
-            _check_size(len(nodes) + len(found) * len(ends), name)
-            found = [start + end for start in found for end in ends]
-        nodes += found
+            _check_size(len(nodes) + len(names) * len(ends), name)
+            names = [start + end for start in names for end in ends]
+        nodes += names
     return tuple(nodes)
 
 
@@ -87,5 +87,5 @@ def _check_size(count: int, name: str) -> None:
 
 
 def _wrong(name: str, rest: str) -> ConfigError:
-    seen = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
-    return ConfigError(f"EP207 {name} is no list of nodes, such as n[08-11]", seen, "set ENTRYPOINT_HOSTS")
+    detail = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
+    return ConfigError(f"EP207 {name} is no list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS")

@@ -24,5 +24,5 @@ def may_be_jobset(facts: Facts) -> bool:
 
 def _cut(name: str) -> tuple[str, int]:
     """A name before its last `-`, and the number after it; empty and -1 where that is none, or has leading zeros."""
-    found = numbered(name, "-")
-    return found if found and name == f"{found[0]}-{found[1]}" else ("", -1)
+    parts = numbered(name, "-")
+    return parts if parts and name == f"{parts[0]}-{parts[1]}" else ("", -1)

@@ -55,11 +55,11 @@ def site(facts: Facts) -> Site:
 def _of_mpi(facts: Facts) -> str:
     """The name of the TrainJob whose launcher or node is first in the hostfile; empty where there is none."""
     for host in _hostfile.names(facts.files)[:1]:
-        own, _, service = host.partition(".")
-        node = numbered(own, _NODE)
-        found = node[0] if node else own.removesuffix(_LAUNCHER)
-        if found != own and label(service) == found:
-            return found
+        pod, _, service = host.partition(".")
+        node = numbered(pod, _NODE)
+        job = node[0] if node else pod.removesuffix(_LAUNCHER)
+        if job != pod and label(service) == job:
+            return job
     return ""
 
 

@@ -83,14 +83,14 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
 
 def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Task -> the variable with its hosts, and the hosts."""
-    found = {name: _LISTED.fullmatch(name) for name in env if name.endswith("_HOSTS")}
-    return {match[1]: (name, _split(env[name].replace(",", "\n"))) for name, match in found.items() if match}
+    matches = {name: _LISTED.fullmatch(name) for name in env if name.endswith("_HOSTS")}
+    return {match[1]: (name, _split(env[name].replace(",", "\n"))) for name, match in matches.items() if match}
 
 
 def _files(files: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Task -> the file with its hosts, and the hosts."""
-    found = filter(_is_list, files)
-    return {_variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in found}
+    paths = filter(_is_list, files)
+    return {_variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in paths}
 
 
 def _is_list(path: str) -> bool:
