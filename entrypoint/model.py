@@ -344,6 +344,24 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What `check` says of one thing. `id` names what was looked at, the same in every release."""
+
+    level: str  # "error": the job would fail; "warning": it may fail, or be slow; "ok"
+    id: str
+    what: str
+    seen: str = ""
+    needed: str = ""
+    fix: str = ""
+    nodes: tuple[str, ...] = ()  # labels of those that it is true of; none: of the job
+
+    @property
+    def detail(self) -> str:
+        """The second part of a message: the actual value, and what is needed."""
+        return f"{self.seen}, needed: {self.needed}" if self.needed else self.seen
+
+
+@dataclass(frozen=True)
 class Plan:
     """What this node will do, before it does any of it."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from entrypoint.check.findings import Finding, judged
 from entrypoint.check.observed import Card, Observation
-from entrypoint.model import Plan
+from entrypoint.model import Finding, Plan
 
 _MILD = ("npu-smi says Warning", "its infoROM is corrupted")  # a job runs on such a card
 _FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
@@ -25,7 +24,7 @@ def judge(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     found += f": {', '.join(kinds)}" if kinds else ""
     level = "warning" if (seen.devices or 0) < slots else "ok"
     fix = f"set slots to {seen.devices}, or give the container more devices"
-    yield judged("accelerators", level, "accelerators", found, f"{slots}, one a rank", fix)
+    yield Finding(level, "accelerators", "accelerators", found, f"{slots}, one a rank", fix)
     yield from _answering(seen)
     for card in seen.cards:
         yield from _card(card)

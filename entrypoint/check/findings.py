@@ -5,37 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from entrypoint.errors import ConfigError
+from entrypoint.model import Finding
 from entrypoint.text import count
-from entrypoint.values import dataclass, replace
+from entrypoint.values import replace
 
-Level = str  # of ORDER: the job would fail; it may fail, or be slow; it is as it should be
 ORDER = ("error", "warning", "ok")
 _ALIKE = 8  # lines on one matter that the table shows
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the table. `id` names what was looked at, the same in every release."""
-
-    level: Level
-    id: str
-    what: str
-    seen: str = ""
-    needed: str = ""
-    fix: str = ""
-    nodes: tuple[str, ...] = ()  # labels of those that it is true of; none: of the job
-
-
-def judged(id: str, level: Level, what: str, seen: str, needed: str, fix: str) -> Finding:
-    """A finding; one that is well needs no fix."""
-    return Finding(level, id, what, seen, needed, "" if level == "ok" else fix)
-
-
 def sort(findings: Iterable[Finding]) -> list[Finding]:
-    """Worst first, in the order in which they were looked at; what is the same on several nodes is one line."""
+    """Worst first, then as they were looked at; one line for the same on several nodes; no fix for what is well."""
     same: dict[Finding, list[str]] = {}
     for each in findings:
-        same.setdefault(replace(each, nodes=()), []).extend(each.nodes)
+        same.setdefault(replace(each, nodes=(), fix=each.fix if each.level != "ok" else ""), []).extend(each.nodes)
     lines = [replace(each, nodes=tuple(dict.fromkeys(nodes))) for each, nodes in same.items()]
     return sorted(lines, key=lambda each: ORDER.index(each.level))
 

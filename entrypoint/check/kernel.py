@@ -8,10 +8,10 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from entrypoint.check.node import RUN_DIR
 from entrypoint.check.observed import Disk, Link, Port
 from entrypoint.model import Plan
-from entrypoint.system import network, proc
+from entrypoint.plan.limits import RUN_DIR, UNLIMITED
+from entrypoint.system import network, preflight, proc
 from entrypoint.system.cgroups import NO_LIMIT, readings
 
 _LINKS = 64  # addresses that are told
@@ -21,25 +21,20 @@ Seen = dict[str, Any]  # fields of an Observation
 
 def shared_memory(root: Path = Path("/")) -> Seen:
     """/dev/shm: bytes, or why it cannot be used."""
-    place = root / "dev/shm"
-    try:
-        disk = os.statvfs(place)
-    except OSError as error:
-        return {"shm_problem": f"/dev/shm: {error.strerror}"}
-    seen: Seen = {"shm_free": disk.f_bavail * disk.f_frsize, "shm_total": disk.f_blocks * disk.f_frsize}
-    return seen if os.access(place, os.W_OK) else {"shm_problem": "/dev/shm cannot be written"}
+    free, total, problem = preflight.shared_memory(root)
+    return {"shm_problem": problem} if problem else {"shm_free": free, "shm_total": total}
 
 
 def limits(root: Path = Path("/")) -> Seen:
     """Limits of this process and its cgroup: locked memory, file handles, processes."""
-    handles, locked = resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    handles, memlock = resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     pids = [int(text) for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root) if text.isdigit()]
     used = next(iter(readings("pids", {2: "pids.current", 1: "pids.current"}, root)), "")
     return {
-        "handles": -1 if handles == resource.RLIM_INFINITY else handles,
-        "memlock": -1 if locked == resource.RLIM_INFINITY else locked,
+        "handles": handles,
+        "memlock": memlock,
         "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
-        "pids": min(pids, default=-1),
+        "pids": min(pids, default=UNLIMITED),
         "pids_used": int(used) if used.isdigit() else None,
     }
 
@@ -80,15 +75,11 @@ def disks(plan: Plan) -> Seen:
 
 
 def _disk(use: str, path: str) -> Disk:
-    place = next((str(each) for each in (Path(path), *Path(path).parents) if each.is_dir()), "/")
-    try:
-        room = os.statvfs(place)
-    except OSError as error:
-        return Disk(use, place, problem=error.strerror or str(error))
-    # A job need not write where it works.
-    if use != "working directory" and (room.f_flag & os.ST_RDONLY or not os.access(place, os.W_OK)):
+    writes = use != "working directory"  # a job need not write where it works
+    place, free, files, problem = preflight.room(path, writes)
+    if writes and not problem and not os.access(place, os.W_OK):
         return Disk(use, place, problem="it cannot be written")
-    return Disk(use, place, room.f_bavail * room.f_frsize, room.f_favail if room.f_files else None)
+    return Disk(use, place, free, files, problem)
 
 
 def links(root: Path = Path("/")) -> Seen:

@@ -1,4 +1,4 @@
-"""What one node sees of itself -> findings. The limits are those that `run` looks at, in plan/needs.py."""
+"""What one node sees of itself -> findings. The limits that `run` looks at, too, are judged in plan/limits.py."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 
 from entrypoint.check import cards
-from entrypoint.check.findings import Finding, judged
 from entrypoint.check.observed import Observation
 from entrypoint.errors import message_parts
-from entrypoint.model import Plan
-from entrypoint.plan import needs
+from entrypoint.model import Finding, Plan
+from entrypoint.plan import limits
 from entrypoint.text import size
 from entrypoint.values import replace
 
 _MEMORY_RANK = 512 << 20  # bytes: a Python with torch, before it has read any data
 _THREADS_RANK = 64  # of torch, NCCL and data loaders
-_DISK_LOW = 1 << 30  # bytes: room for a log or a small checkpoint
-_FILES_LOW = 1000
-_UNLIMITED = -1
-RUN_DIR = "run directory"  # what that disk is used for
 
 
 def judge(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
@@ -101,41 +96,25 @@ def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 
 def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    need = needs.shared_memory(plan.topology.nodes[rank].slots, seen.devices or 0)
-    fix = f"start the container with --shm-size 1g, or mount a tmpfs of at least {size(max(need, 1 << 20))} at /dev/shm"
-    if seen.shm_problem:
-        yield judged("shared-memory", "warning" if need else "ok", "shared memory", seen.shm_problem, size(need), fix)
-    elif seen.shm_free is not None:
-        found = f"{size(seen.shm_free)} free of {size(seen.shm_total or 0)} in /dev/shm"
-        level = "ok" if seen.shm_free >= need else "warning"
-        yield judged("shared-memory", level, "shared memory", found, size(need) if need else "", fix)
+    if seen.shm_problem or seen.shm_free is not None:
+        slots, free, total = plan.topology.nodes[rank].slots, seen.shm_free or 0, seen.shm_total or 0
+        yield limits.shared_memory(slots, seen.devices or 0, free, total, seen.shm_problem)
 
 
 def _limits(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    own, of_rank = needs.handles(plan, rank)
-    slots = plan.topology.nodes[rank].slots
-    if seen.handles is not None and not 0 <= seen.handles < own:  # too few for us: it is refused
-        few = 0 <= seen.handles < of_rank
-        fix = "start the container with --ulimit nofile=65536"
-        needed, found = f"{max(own, of_rank)}", _limit(seen.handles)
-        yield judged("file-handles", "warning" if few else "ok", "file handles", found, needed, fix)
+    if seen.handles is not None:
+        handles = limits.file_handles(plan, rank, seen.handles)
+        if handles.level != "error":  # else it is refused
+            yield handles
     if seen.memlock is not None:
-        short = bool(seen.rdma_files) and seen.memlock != _UNLIMITED and not seen.may_lock
-        found = "no limit" if seen.memlock == _UNLIMITED or seen.may_lock else size(seen.memlock)
-        fix = "start the container with --ulimit memlock=-1"
-        needed = "no limit, with RDMA devices" if seen.rdma_files else ""
-        yield judged("locked-memory", "warning" if short else "ok", "locked memory", found, needed, fix)
+        yield limits.locked_memory(seen.memlock, seen.may_lock, seen.rdma_files or 0)
     if seen.pids is not None:
-        need = slots * _THREADS_RANK
+        need = plan.topology.nodes[rank].slots * _THREADS_RANK
         left = seen.pids - (seen.pids_used or 0)
-        few = seen.pids != _UNLIMITED and left < need
-        found = "no limit" if seen.pids == _UNLIMITED else f"{left} left of {seen.pids}"
+        few = seen.pids != limits.UNLIMITED and left < need
+        found = "no limit" if seen.pids == limits.UNLIMITED else f"{left} left of {seen.pids}"
         fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
-        yield judged("pids", "warning" if few else "ok", "processes and threads", found, f"about {need}", fix)
-
-
-def _limit(number: float) -> str:
-    return "no limit" if number == _UNLIMITED else f"{number:g}"
+        yield Finding("warning" if few else "ok", "pids", "processes and threads", found, f"about {need}", fix)
 
 
 def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -144,7 +123,7 @@ def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         usable = min(seen.cpus, seen.cpu_limit or seen.cpus)
         found = f"{usable:g}" + (f" (limit of the container, {seen.cpus:g} here)" if usable < seen.cpus else "")
         fix = "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer slots"
-        yield judged("cpus", "warning" if usable < slots else "ok", "CPUs", found, f"{slots}, one a rank", fix)
+        yield Finding("warning" if usable < slots else "ok", "cpus", "CPUs", found, f"{slots}, one a rank", fix)
     if seen.memory_free is not None:
         need = slots * _MEMORY_RANK
         found = f"{size(seen.memory_free)} free"
@@ -152,7 +131,7 @@ def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             found += f" of {size(seen.memory_limit)} (limit of the container)"
         fix = "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
         level = "warning" if seen.memory_free < need else "ok"
-        yield judged("memory", level, "memory", found, f"about {size(need)}", fix)
+        yield Finding(level, "memory", "memory", found, f"about {size(need)}", fix)
 
 
 def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -161,19 +140,11 @@ def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     for each in seen.disks:
         if each.path == refused:
             continue
-        what, fix = f"disk: {each.use}", f"make room at {each.path}, or choose another place for the {each.use}"
-        need, files = (needs.DISK, 1) if each.use == RUN_DIR else (_DISK_LOW, _FILES_LOW)
-        if each.problem:
-            level, found = "warning", f"{each.path}: {each.problem}"
-        else:
-            few = each.files is not None and each.files < files
-            level = "warning" if (each.free or 0) < need or few else "ok"
-            found = f"{size(each.free or 0)} free at {each.path}"
-            found += f", room for {each.files:g} files" if few else ""
-        if level != "ok" and each.use == RUN_DIR:
+        disk = limits.disk(each.use, each.path, each.free, each.files, each.problem)
+        if disk.level == "error":
             refused = each.path
         else:
-            yield judged("disk", level, what, found, size(need), fix)
+            yield disk
 
 
 def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -188,7 +159,7 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         found, well = f"{port.link} {port.state} {port.rate}".strip(), "active" in port.state.lower()
         fix = "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves it out by itself"
         what = f"RDMA {port.device} port {port.port}"
-        yield judged("rdma", "ok" if well else "warning", what, found, "ACTIVE", fix)
+        yield Finding("ok" if well else "warning", "rdma", what, found, "ACTIVE", fix)
     if seen.ports and seen.rdma_files == 0:
         found, fix = f"{len(seen.ports)} ports, no device file", "give the container /dev/infiniband, and memlock -1"
         yield Finding("warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix)

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
-from entrypoint.check.findings import Finding, Level
 from entrypoint.check.observed import Observation
-from entrypoint.model import NodeReport, Plan
+from entrypoint.model import Finding, NodeReport, Plan
+from entrypoint.plan.limits import CLOCKS_OF_CHECK, clocks_apart
 
-_CLOCKS = 10.0  # seconds: a busy node's answer to the roll call may be some seconds late
 _ROUND_TRIP = 0.01  # seconds: between two sites of one region it is 1 to 3 ms
 _SAME_IMAGE = "start all nodes from one image, by its digest"
 
@@ -35,7 +34,7 @@ def _cards(seen: Observation) -> str:
 
 
 # id, what, what is compared, whether the job would fail, what to do. "" is: not known, and is not compared.
-_SAME: tuple[tuple[str, str, Get, Level, str], ...] = (
+_SAME: tuple[tuple[str, str, Get, str, str], ...] = (
     (
         "accelerators",
         "accelerators",
@@ -81,7 +80,7 @@ def differences(observed: Mapping[int, Observation], reports: Mapping[int, NodeR
     return found
 
 
-def _compared(id: str, what: str, values: Mapping[int, str], level: Level, fix: str, plan: Plan) -> Iterator[Finding]:
+def _compared(id: str, what: str, values: Mapping[int, str], level: str, fix: str, plan: Plan) -> Iterator[Finding]:
     """A line for each value that is not the one of most nodes; of two as frequent, it is the first node's."""
     known = {rank: value for rank, value in sorted(values.items()) if value}
     counts = Counter(known.values())
@@ -99,16 +98,10 @@ def _compared(id: str, what: str, values: Mapping[int, str], level: Level, fix: 
 
 
 def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
-    """Clocks that are off, from the middle one: the leader's own may be the wrong one."""
-    if len(reports) < 2:
-        return
-    middle = median(each.clock for each in reports.values())
-    for rank, each in sorted(reports.items()):
-        off = each.clock - middle
-        if abs(off) > _CLOCKS:
-            words = f"{abs(off):.0f}s {'ahead of' if off > 0 else 'behind'} the others"
-            fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
-            yield Finding("warning", "clock", "clock", words, f"within {_CLOCKS:.0f}s", fix, (_label(plan, rank),))
+    clocks = {rank: each.clock for rank, each in reports.items()}
+    for rank, by in clocks_apart(clocks, CLOCKS_OF_CHECK).items():
+        fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
+        yield Finding("warning", "clock", "clock", by, f"within {CLOCKS_OF_CHECK:.0f}s", fix, (_label(plan, rank),))
 
 
 def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoint.check import node, nodes, table
-from entrypoint.check.findings import Finding, sort, status, summary, together
+from entrypoint.check.findings import sort, status, summary, together
 from entrypoint.check.observed import Observation
 from entrypoint.errors import message_parts
-from entrypoint.model import Check, NodeReport, Outcome, Plan
+from entrypoint.model import Check, Finding, NodeReport, Outcome, Plan
 from entrypoint.text import count, some
 from entrypoint.values import dataclass, replace
 from entrypoint.wire import read

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
-from entrypoint.check.findings import Finding, summary
+from entrypoint.check.findings import summary
 from entrypoint.check.observed import Observation
-from entrypoint.model import Outcome
+from entrypoint.model import Finding, Outcome
 from entrypoint.text import columns, some
 from entrypoint.wire import to_json
 

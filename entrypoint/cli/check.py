@@ -125,5 +125,4 @@ def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
         return
     with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
         for finding in cheap(probe.cheap(plan), plan, plan.topology.me):
-            needed = f", needed: {finding.needed}" if finding.needed else ""
-            log(f"seen here: {finding.what} | {finding.seen}{needed} | {finding.fix}")
+            log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

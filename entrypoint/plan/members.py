@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from entrypoint import __version__, interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Members, NodeReport, Topology
+from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
 from entrypoint.spec import JobSpec
 from entrypoint.text import some
 from entrypoint.values import replace
 
 _SHOWN = 4  # interfaces in one line
-_CLOCKS = 120.0  # seconds that a node's clock may be off before it is worth a word
 
 
 def assume_members(topology: Topology, facts: Facts, interface: str = interfaces.AUTO) -> Members:
@@ -70,12 +70,8 @@ def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Mem
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:
     """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
-    differences = [
-        f"{node.host} is {abs(report.clock):.0f}s {'ahead' if report.clock > 0 else 'behind'}"
-        for node, report in zip(topology.nodes, members.reports, strict=True)
-        if abs(report.clock) > _CLOCKS
-    ]
-    if not differences:
+    apart = clocks_apart({report.rank: report.clock for report in members.reports}, CLOCKS_OF_RUN)
+    if not apart:
         return []
-    hint = f"set the clocks of the machines by NTP; if all others are named, see {topology.leader.host}'s first"
-    return [f"warning: EP424 clocks differ from {topology.leader.host}'s | {', '.join(differences)} | {hint}"]
+    differences = ", ".join(f"{topology.nodes[rank].host} is {difference}" for rank, difference in apart.items())
+    return [f"warning: EP424 clocks differ | {differences} | set the clocks of these hosts by NTP"]

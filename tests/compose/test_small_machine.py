@@ -26,23 +26,23 @@ def handles(soft: int, hard: int) -> list[str]:
 # What the container is given -> status, times that a rank ran, what is said of it before ranks start.
 CASES = {
     "handles": (
-        handles(70, 70), 71, 0, "EP420 too few file handles" " | 70 may be open, 80 are needed (nodes: 1, ranks here: 2) |",  # noqa: E501
+        handles(70, 70), 71, 0, "EP420 too few file handles | 70 may be open, needed: 80 (nodes: 1, ranks here: 2) |",
     ),
     "handles-to-be-had": (handles(70, 1024), 0, 2, ""),
     "shm": (
         ["--shm-size", "64k"], 0, 2,
-        "warning: EP422 little shared memory | 64 KiB free in /dev/shm, 2 ranks here may need 8 MiB |",
+        "warning: EP422 little shared memory | 64 KiB free of 64 KiB in /dev/shm, needed: 8 MiB |",
     ),
     "shm-enough": (["--shm-size", "8m"], 0, 2, ""),
     "disk": (
         tmpfs("size=64k,mode=777"), 73, 0,
-        "EP410 cannot write /run/job/run | the disk is full: 64 KiB free at /run/job, 1 MiB needed |",
+        "EP410 cannot write /run/job/run | 64 KiB free at /run/job, needed: 1 MiB |",
     ),
     "inodes": (
         tmpfs("size=8m,nr_inodes=1,mode=777"), 73, 0,
-        "EP410 cannot write /run/job/run | the disk is full: no inode free at /run/job |",
+        "EP410 cannot write /run/job/run | room for 0 files at /run/job, needed: 1 file |",
     ),
-    "read-only": (tmpfs("ro,mode=777"), 73, 0, "EP410 cannot write /run/job/run | /run/job is read-only |"),
+    "read-only": (tmpfs("ro,mode=777"), 73, 0, "EP410 cannot write /run/job/run | /run/job: read-only file system |"),
     "disk-enough": (tmpfs("size=8m,mode=777"), 0, 2, ""),
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_little_lockable_memory_matters_with_rdma_alone(folder: Path) -> None:
     for name, options in {"limit": [*limit, *devices], "no RDMA": limit, "may lock": [*devices, *may_lock]}.items():
         process = start(*options)
         _, said[name] = process.communicate(timeout=60)
-    line = "EP423 little memory can be locked | 64 KiB, with RDMA devices in /dev/infiniband | "
+    line = "EP423 little memory can be locked | 64 KiB, needed: no limit, with RDMA devices in /dev/infiniband | "
     assert f"[entrypoint] warning: {line}" in said.pop("limit")
     assert {name: "memory can be locked" in words for name, words in said.items()} == {
         "no RDMA": False, "may lock": False,

@@ -10,7 +10,7 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.check import node, nodes, table
-from entrypoint.check.findings import Finding, sort, status, summary, together
+from entrypoint.check.findings import sort, status, summary, together
 from entrypoint.check.observed import (
     Card,
     Disk,
@@ -23,7 +23,7 @@ from entrypoint.check.observed import (
     Refusal,
 )
 from entrypoint.check.report import report
-from entrypoint.model import Check, Facts, NodeReport, Outcome, Plan
+from entrypoint.model import Check, Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.values import replace
 from entrypoint.wire import Invalid, read, to_json
 
@@ -240,7 +240,9 @@ def test_one_rank_needs_no_shared_memory_and_one_node_no_name() -> None:
 def test_file_handles_of_a_rank_count_all_others() -> None:
     many = plan(f"[{', '.join(f'n{number}' for number in range(60))}]", slots=8)
     found = [each for each in node.judge(replace(GOOD, handles=1000, cpus=8), many, 1) if each.id == "file-handles"]
-    assert [(each.level, each.seen, each.needed) for each in found] == [("warning", "1000", "1024")]
+    assert [(each.level, each.seen, each.needed) for each in found] == [
+        ("warning", "1000 may be open", "1024 for each of 480 ranks")
+    ]
 
 
 def test_what_is_shown_after_a_failed_boot() -> None:
@@ -327,9 +329,10 @@ def test_differences(name: str) -> None:
         ((0.0, 9.0, -9.0), []),
         ((0.0, 600.0, 0.1), ["worker-1: 600s ahead of the others"]),
         ((0.0, -600.0, -599.8), ["worker-0: 600s ahead of the others"]),
+        ((0.0, 11.0), ["worker-1: 11s ahead of the others"]),
         ((0.0,), []),
     ],
-    ids=["well", "one", "the leader's own", "alone"],
+    ids=["well", "one", "the leader's own", "two", "alone"],
 )
 def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
     found = nodes.differences({}, reports(*clocks), PLAN)

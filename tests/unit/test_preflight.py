@@ -57,8 +57,8 @@ def test_an_ordinary_machine_is_told_nothing(tmp_path: Path, handles: list[int])
 def test_no_shared_memory(tmp_path: Path) -> None:
     (words,) = preflight.check(draft(topology(tmp_path)), tmp_path)
     assert words == (
-        "EP422 no shared memory | /dev/shm: No such file or directory"
-        " | start the container with --shm-size 1g, or mount a tmpfs of at least 8 MiB there"
+        "EP422 little shared memory | /dev/shm: No such file or directory, needed: 8 MiB"
+        " | start the container with --shm-size 1g, or mount a tmpfs of at least 8 MiB at /dev/shm"
     )
 
 
@@ -67,7 +67,9 @@ def test_too_few_file_handles(nodes: int, slots: int, needed: int, tmp_path: Pat
     """64 of our own, 2 for each peer's session, 8 for each rank here."""
     plan = draft(topology(tmp_path, nodes, slots))
     handles[:] = needed - 1, needed - 1
-    with pytest.raises(OsError, match=f"EP420 too few file handles | {needed - 1} may be open, {needed} are needed"):
+    with pytest.raises(
+        OsError, match=rf"EP420 too few file handles \| {needed - 1} may be open, needed: {needed} \(nodes: "
+    ):
         preflight.check(plan)
     handles[:] = needed - 1, needed
     preflight.check(plan)
@@ -85,7 +87,7 @@ def test_file_handles_for_a_connection_from_every_rank_to_every_other(tmp_path: 
     (tmp_path / "dev/shm").mkdir(parents=True)
     assert preflight.check(draft(topology(tmp_path, 60, 8)), tmp_path) == []
     (words,) = preflight.check(draft(topology(tmp_path, 61, 8)), tmp_path)
-    assert words.startswith("EP421 few file handles | 1024 may be open, each of 488 ranks may need 1040 | ")
+    assert words.startswith("EP421 few file handles | 1024 may be open, needed: 1040 for each of 488 ranks | ")
 
 
 def test_a_worker_keeps_no_sessions(tmp_path: Path, handles: list[int]) -> None:
@@ -114,7 +116,7 @@ def test_locked_memory_matters_where_there_is_rdma(tmp_path: Path, monkeypatch: 
     (tmp_path / "dev/infiniband/uverbs0").touch()
     (words,) = preflight.check(plan, tmp_path)
     assert words == (
-        "EP423 little memory can be locked | 8 MiB, with RDMA devices in /dev/infiniband"
+        "EP423 little memory can be locked | 8 MiB, needed: no limit, with RDMA devices in /dev/infiniband"
         " | start the container with --ulimit memlock=-1"
     )
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -136,6 +138,9 @@ def test_clocks_minutes_apart() -> None:
 
     assert said(0, 0.4, -119, 119) == []
     assert said(0, 300.2, 2, -121) == [
-        "warning: EP424 clocks differ from worker-0's | worker-1 is 300s ahead, worker-3 is 121s behind"
-        " | set the clocks of the machines by NTP; if all others are named, see worker-0's first"
+        "warning: EP424 clocks differ | worker-1 is 300s ahead of the others, worker-3 is 121s behind the others"
+        " | set the clocks of these hosts by NTP"
     ]
+    leader_is_wrong, two = said(0, -300, -300, -300), said(0, -300)
+    assert "| worker-0 is 300s ahead of the others |" in leader_is_wrong[0]
+    assert "| worker-1 is 300s behind the others |" in two[0]
