@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts
+    from entrypoint.model import Facts, Topology
     from entrypoint.output.log import Logger
+    from entrypoint.record.result import NodeResult
     from entrypoint.spec import JobSpec
 
 
@@ -52,20 +53,13 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
-                outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
-                hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
-                log(f"{outcome.reason}{hint}; exit {outcome.status}")
-                return outcome.status
+                return _pass_through(spec, facts, result, log)
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.node import execute
 
             result.about(topology)
-            log.node = topology.this.label
-            if len(topology.nodes) > 1:
-                log.name = topology.this.label
-            if spec.prefix == "job":
-                log.name = f"{topology.job} {topology.this.label} {topology.this.host}"
+            _name_lines(log, spec, topology)
             facts = of_this_job()
             draft = settle(spec, facts, topology)
             outcome = result.end(execute(spec, facts, draft, signals, log))
@@ -81,6 +75,25 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
         done = "this node's part is done" if spec.roll_call == "none" else "done"
         log(f"{done}: {outcome.reason}")
     return outcome.status
+
+
+def _pass_through(spec: JobSpec, facts: Facts, result: NodeResult, log: Logger) -> int:
+    """Become the program. Returns a status only if it could not be started."""
+    from entrypoint.host import process
+
+    outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
+    hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
+    log(f"{outcome.reason}{hint}; exit {outcome.status}")
+    return outcome.status
+
+
+def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
+    """Let each line of the log name this node, as `prefix` asks."""
+    log.node = topology.this.label
+    if len(topology.nodes) > 1:
+        log.name = topology.this.label
+    if spec.prefix == "job":
+        log.name = f"{topology.job} {topology.this.label} {topology.this.host}"
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
