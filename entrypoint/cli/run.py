@@ -79,7 +79,7 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
 
 def _pass_through(spec: JobSpec, facts: Facts, result: NodeResult, log: Logger) -> int:
     """Become the program. Returns a status only if it could not be started."""
-    from entrypoint.host import process
+    from entrypoint.system import process
 
     outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
     hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""

@@ -181,7 +181,7 @@ def test_what_was_not_asked_for_is_not_imported() -> None:
     for options, count in (((), 0), (lines, 3)):
         words = [sys.executable, "-X", "importtime", *KEEP[1:], *options, "--", "true"]
         seen = subprocess.run(words, capture_output=True, text=True, check=True).stderr
-        ours = [name for name in ("host.lines", "programs.frames", "programs.copies") if f"entrypoint.{name}\n" in seen]
+        ours = [name for name in ("output.lines", "output.framing", "output.rotate") if f"entrypoint.{name}\n" in seen]
         assert len(ours) == count
         assert not [
             name for name in ("re", "json", "typing", "collections.abc") if f"| {name}\n" in seen.replace("  ", "")

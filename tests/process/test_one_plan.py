@@ -159,7 +159,7 @@ def test_the_rank_table_is_read_or_said_to_decide(
     assert [(each["RANK_ID"].value, each["ASCEND_DEVICE_ID"].value) for each in shown] == order
     assert {each["ASCEND_DEVICE_ID"].origin for each in shown} == {origin}
     if text:
-        from entrypoint.system import rank_table
+        from entrypoint.ranks import rank_table
 
         cards = asyncio.run(rank_table.wait(facts, topology, 1.0, quiet))
         assert [(str(rank), str(card)) for rank, card in zip(cards.ranks, cards.devices, strict=True)] == order
