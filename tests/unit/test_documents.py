@@ -13,9 +13,9 @@ from entrypoint.spec.table import fields
 
 TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
-OUTSIDE = {"host", "programs", "session"}  # where values come in and go out
-DECIDED = {"spec": 1, "platforms": 2, "plan": 3, "job": 4, "check": 4, "netcheck": 4, "report": 4, "cli": 6}
-LOOP = "run"
+OUTSIDE = {"system", "output", "ranks", "session"}  # where values come in and go out
+DECIDED = {"spec": 1, "platforms": 2, "plan": 3, "job": 4, "check": 4, "netcheck": 4, "record": 4, "cli": 6}
+LOOP = "node"
 MOST_STOPS = 16
 CODE = ("entrypoint", "examples", "scripts", "templates", "tests")
 
@@ -90,8 +90,8 @@ def test_a_value_never_goes_backwards() -> None:
         assert {package for _, _, package in rows} <= {*DECIDED, *OUTSIDE, LOOP}
         assert backwards([(node, package) for _, node, package in rows]) == []
     # Controls: a decision that asks an earlier package, also through the loop.
-    assert backwards([("every", "host"), ("every", "plan"), ("every", "spec"), ("every", "session")]) == [3]
-    assert backwards([("worker", "job"), ("worker", "run"), ("worker", "session"), ("worker", "job")]) == [4]
+    assert backwards([("every", "system"), ("every", "plan"), ("every", "spec"), ("every", "session")]) == [3]
+    assert backwards([("worker", "job"), ("worker", "node"), ("worker", "session"), ("worker", "job")]) == [4]
 
 
 def test_every_page_is_in_the_index() -> None:
