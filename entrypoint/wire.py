@@ -3,7 +3,7 @@
     @dataclass(frozen=True)
     class RankEnd:
         rank: Annotated[int, Range(0, 1023)]
-        tail: Annotated[tuple[Annotated[str, Text(1000)], ...], Length(20)]
+        tail: Annotated[tuple[Annotated[str, Length(1000)], ...], Length(20)]
         node: Named | None = None
 
 A field without a default is required; names that a class does not have are ignored. Every number, text and list has a
@@ -19,7 +19,7 @@ from itertools import repeat
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from entrypoint.text import SENTENCE, one_line
+from entrypoint.text import one_line
 from entrypoint.values import dataclass, is_dataclass
 
 T = TypeVar("T")
@@ -48,15 +48,8 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Text:
-    """The most characters of a str, which is made one line and cut."""
-
-    most: int = SENTENCE
-
-
-@dataclass(frozen=True)
 class Length:
-    """The most items of a tuple or a Mapping."""
+    """The most items of a tuple or a Mapping, or characters of a str, which is made one line and cut."""
 
     most: int
 
@@ -111,7 +104,7 @@ def _number(limit: Range) -> Check:
     return require(wrong, lambda it: type(it) in (int, float) and limit.least <= it <= limit.most)
 
 
-def _text(limit: Text) -> Check:
+def _text(limit: Length) -> Check:
     is_text, most = require("not a text", lambda it: isinstance(it, str)), limit.most
     return lambda value: one_line(is_text(value), most)
 

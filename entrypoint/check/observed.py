@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, TypeVar
 
 from entrypoint.values import dataclass
-from entrypoint.wire import Length, Range, Text
+from entrypoint.wire import Length, Range
 
 _MOST = 1 << 62
 _T = TypeVar("_T")
 
-String = Annotated[str, Text(500)]
+String = Annotated[str, Length(500)]
 Strings = Annotated[tuple[String, ...], Length(64)]
 Integer = Annotated[int, Range(-_MOST, _MOST)]
 Decimal = Annotated[float, Range(-_MOST, _MOST)]

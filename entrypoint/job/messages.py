@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.phases import NAMES
+from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, Text, json_object, one_of, require
+from entrypoint.wire import Invalid, Length, Range, json_object, one_of, require
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
@@ -54,9 +55,9 @@ Number = Annotated[int, Range(0, 1 << 31)]
 Status = Annotated[int, Range(0, 255)]
 Failure = Annotated[int, Range(1, 255)]
 Time = Annotated[float, Range(-_EVER, _EVER)]  # a node may have been up for less long than its container says
-Sentence = Annotated[str, Text()]
-Label = Annotated[str, Text(LABEL)]
-Tail = Annotated[tuple[Annotated[str, Text(LINE)], ...], Length(LINES)]
+Sentence = Annotated[str, Length(SENTENCE)]
+Label = Annotated[str, Length(LABEL)]
+Tail = Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
 UserSignal = Annotated[str, one_of("SIGUSR1", "SIGUSR2")]
 # Of a network interface, or its address or network: a word of a command line.
 Word = Annotated[str, require("no name or address", lambda it: isinstance(it, str) and re.fullmatch(_NAME, it))]
@@ -223,7 +224,7 @@ class Hello:
     """The roll call's question. From another version of the toolkit, only `toolkit` is read: the rest may differ."""
 
     toolkit: Label
-    hosts: Annotated[tuple[Annotated[str, Text(300)], ...], Length(MAX_RANKS)]
+    hosts: Annotated[tuple[Annotated[str, Length(300)], ...], Length(MAX_RANKS)]
     rank: Rank
     launcher: Label
     env: Annotated[Mapping[str, str], _variables]

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from entrypoint.text import from_json
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, Text, read, to_json
+from entrypoint.wire import Invalid, Length, Range, read, to_json
 
 MOST = 1 << 16  # bytes of a message
 _BRACKETS = 500  # in a message, so that it is not deep; no node has a reason for as many
@@ -27,9 +27,9 @@ Node = Annotated[int, Range(0, _NODES)]
 Port = Annotated[int, Range(0, 65535)]
 Seconds = Annotated[float, Range(0, 60)]
 Figure = Annotated[float, Range(0, 1e9)]
-Host = Annotated[str, Text(255)]
-Why = Annotated[str, Text(300)]
-Strangers = Annotated[tuple[Annotated[str, Text(60)], ...], Length(STRANGERS)]
+Host = Annotated[str, Length(255)]
+Why = Annotated[str, Length(300)]
+Strangers = Annotated[tuple[Annotated[str, Length(60)], ...], Length(STRANGERS)]
 Sizes = Annotated[tuple[tuple[Annotated[int, Range(1, 1 << 40)], Figure], ...], Length(64)]
 
 
@@ -92,7 +92,7 @@ class SweepPort:
 class SweepEnd:
     """The all-reduce's sizes in bytes and their seconds; `why` it ended early, or ""."""
 
-    backend: Annotated[str, Text(20)]
+    backend: Annotated[str, Length(20)]
     rows: Sizes
     why: Why
     strangers: Strangers

@@ -12,9 +12,9 @@ import pytest
 import entrypoint
 from entrypoint.text import from_json
 from entrypoint.values import dataclass, is_dataclass
-from entrypoint.wire import Invalid, Length, Range, Text, _checks, one_of, read, to_json
+from entrypoint.wire import Invalid, Length, Range, _checks, one_of, read, to_json
 
-Name = Annotated[str, Text(8)]
+Name = Annotated[str, Length(8)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def test_every_class_that_arrives_from_elsewhere_has_limits() -> None:
         if module.name.endswith(("__main__", "wire")):
             continue
         names = vars(importlib.import_module(module.name))
-        if names.get("Range") is Range or names.get("Text") is Text:
+        if names.get("Range") is Range or names.get("Length") is Length:
             for each in names.values():
                 if isinstance(each, type) and each.__module__ == module.name and is_dataclass(each):
                     assert _checks(each).keys() == each.__annotations__.keys()
