@@ -387,6 +387,18 @@ class Plan:
         return "required" if self.mode == "coordinated" else "none"
 
     @property
+    def leads(self) -> bool:
+        """Whether this node decides: it is the first one, or there is no roll call."""
+        return self.topology.is_leader or self.mode != "coordinated"
+
+    @property
+    def known_nodes(self) -> tuple[int, ...]:
+        """The ranks of the nodes whose phases this one knows: a leader's all, a worker's the leader's and its own."""
+        if self.mode != "coordinated":
+            return (self.topology.me,)
+        return tuple(range(len(self.topology.nodes))) if self.leads else (0, self.topology.me)
+
+    @property
     def ranks(self) -> int:
         """How many ranks the launchers of all nodes start; a program may start more."""
         if self.launch.ranks.count is not None:

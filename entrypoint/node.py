@@ -153,7 +153,7 @@ class Loop:
         self._queue: list[Any] = []  # events that came while another was handled
         self._busy = False
         self.machine: Leader | Worker
-        if draft.topology.is_leader or draft.mode != "coordinated":
+        if draft.leads:
             from entrypoint.job.leader import Leader
 
             self.machine = Leader(spec, facts, draft, attempt)

@@ -23,10 +23,7 @@ class JobState:
         self.scheduler = Scheduler()
         # On the leader, the workers that have answered.
         self.peers = Peers(spec.timeouts.heartbeat, plan.topology.this.host)
-        # A worker knows of the leader alone.
-        nodes = plan.topology.nodes if self.leads else plan.topology.nodes[:1]
-        others = [node.rank for node in nodes] if plan.mode == "coordinated" else []
-        self._phases = dict.fromkeys(others, Phase.MISSING) | {self.me: Phase.CHECKS}
+        self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
         # The first outcome decided, whatever comes later.
@@ -35,11 +32,6 @@ class JobState:
         self.stop: Outcome | None = None
         # Force stop, after a second signal: nobody waits for the grace.
         self.force = False
-
-    @property
-    def leads(self) -> bool:
-        """Whether this node decides: it is the first one, or there is no roll call."""
-        return self.topology.is_leader or self.plan.mode != "coordinated"
 
     @property
     def phase(self) -> Phase:

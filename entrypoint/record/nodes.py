@@ -37,13 +37,11 @@ class NodeTable:
 
     def __init__(self, draft: Plan, now: float) -> None:
         self._draft, self._topology, self.me = draft, draft.topology, draft.topology.me
-        self._leads = draft.topology.is_leader or draft.mode != "coordinated"
         self._begun, self._boot = now, 0.0  # when this began; seconds until this node's ranks ran, 0 until then
         self._names: dict[str, str] = {}  # host -> why its name has no address
-        shown: Iterable[int] = (self.me,)
-        if draft.mode == "coordinated":
-            shown = range(len(self._topology.nodes)) if self._leads else (0, self.me)
-        self.nodes = {rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now) for rank in shown}
+        self.nodes = {
+            rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now) for rank in draft.known_nodes
+        }
         self._now = now
 
     # -- what happens
