@@ -92,7 +92,8 @@ _IN_TEXT, _IN_WORD = _assigned("", r"\S"), _assigned(r"\s?", ".")
 def _without_values(pattern: str, text: str) -> str:
     parts, at = [], 0
     lower = text.replace("\u0130", "i").lower()  # of that character alone there would be two
-    for found in re.finditer(pattern, lower) if re.search(_NAME, lower) else ():
+    may_assign = ("=" in lower or ":" in lower) and re.search(_NAME, lower)  # most words do not
+    for found in re.finditer(pattern, lower) if may_assign else ():
         parts += [text[at : found.start("value")], HIDDEN]
         at = found.end()
     kept = "".join((*parts, text[at:]))

@@ -126,9 +126,10 @@ def test_a_square_is_noticed() -> None:
 @pytest.mark.parametrize("unit", ["data/tokens_00000.bin,", "token_", "tokens ", "max_", "max_tokens.", "aws_batch_."])
 def test_two_megabytes_of_the_worst_words_take_a_moment(unit: str) -> None:
     text = unit * (2_000_000 // len(unit))
-    masked = min(_seconds(secret.masked, text) for _ in range(3))
-    words = min(_seconds(lambda text: secret.masked_words([text]), text) for _ in range(3))
-    assert max(masked, words) < 0.1
+    # A sign of assignment somewhere makes it slower; the square of the length would take minutes.
+    for words, most in ((text, 0.1), (f"{text}=", 0.5)):
+        assert min(_seconds(secret.masked, words) for _ in range(3)) < most
+        assert min(_seconds(lambda words: secret.masked_words([words]), words) for _ in range(3)) < most
     assert secret.masked(f"{text} A_TOKEN=x") == f"{text} A_TOKEN=(not shown)"
 
 
