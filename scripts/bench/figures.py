@@ -171,7 +171,8 @@ def ratio_of(goal: Goal, data: Data) -> float:
 def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
     """A line that compares a ratio with the committed one, and whether it is worse by more than the margin.
 
-    None if the committed numbers have no such ratio. A ratio that can't be had now is worse.
+    None if the committed numbers have no such ratio. A ratio that can't be had now is worse. Where the goal limits what
+    is added, that has to have grown as well: with a faster engine the ratio alone grows.
     """
     before, here = ratio_of(goal, committed), ratio_of(goal, now)
     if math.isnan(before):
@@ -181,6 +182,10 @@ def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
     bad = math.isnan(here) or (here < limit if at_least else here > limit)
     most = "least" if at_least else "most"
     words = f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, committed {before:.2f}, at {most} {limit:.2f}"
+    if goal.kind == "more" and not math.isnan(here):
+        added, once = figure(goal, now), figure(goal, committed)
+        bad = bad and added.value > once.value * MARGIN
+        words += f"; or {added.text}, committed {once.text}"
     return words, bad
 
 

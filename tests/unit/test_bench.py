@@ -112,6 +112,26 @@ def test_the_check_fails_past_its_margin_and_not_before() -> None:
     assert math.isnan(ratio_of(goal, by_name([OURS])))
 
 
+def test_what_is_added_has_to_grow_with_the_ratio() -> None:
+    goal, committed = Goal("2 nodes", "ours", "bare", "more", 1.0), by_name([OURS, BARE])
+
+    def now(ours: float, bare: float) -> tuple[str, bool] | None:
+        return worse(
+            goal,
+            by_name([Series("2 nodes", way, "s", (run,)) for way, run in (("ours", ours), ("bare", bare))]),
+            committed,
+        )
+
+    words = "2 nodes, ours over bare: 2.25, committed 1.50, at most 1.95; or +0.250 s, committed +0.250 s"
+    assert now(0.45, 0.2) == (words, False)  # a faster engine
+    slower = now(1.5, 1.0)
+    assert slower
+    assert not slower[1]
+    regression = now(1.0, 0.5)
+    assert regression
+    assert regression[1]
+
+
 def test_the_check_of_a_rate_fails_below() -> None:
     goal, committed = Goal("2 nodes", "ours", "bare", "at least", 0.8), by_name([OURS, BARE])
     line = worse(goal, by_name([Series("2 nodes", "ours", "s", (0.5,)), BARE]), committed)
