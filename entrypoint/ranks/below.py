@@ -55,10 +55,14 @@ class Below:
         proc.kill([pid for pid in outside(found, set(found), os.getpgrp()) if _catches(pid, signum)], signum)
 
 
-def terminate_tree(leader: int) -> None:
-    """SIGTERM to the process group that this process leads, and to what it has started in other groups, once each."""
+def terminate_tree(leader: int) -> set[int]:
+    """Send SIGTERM to the process group that this process leads, and to what it has started in other groups, once each.
+
+    Returns the processes below it, which may take longer than itself to end.
+    """
     found = {pid: (name, fields) for pid, name, fields in proc.below(leader)}
     proc.kill((-leader, *outside(found, set(found), leader)), _TERM)
+    return set(found)
 
 
 def outside(found: dict[int, tuple[str, list[str]]], pids: set[int], group: int) -> list[int]:

@@ -125,13 +125,14 @@ async def _alone(
 
 
 async def _ended(hook: asyncio.subprocess.Process, stop: asyncio.Event, hurry: asyncio.Event, grace: float) -> int:
-    """Its exit status: it ended by itself, or within the grace after a stop, or was killed."""
+    """Its exit status: it ended by itself, or was stopped. Then all that it has started has the grace, too."""
     ended, told, hurried = (asyncio.create_task(each) for each in (hook.wait(), stop.wait(), hurry.wait()))
     await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
-        terminate_tree(hook.pid)
-        await asyncio.wait({ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
+        await asyncio.wait({all_ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         process.sweep()
+        all_ended.cancel()
     told.cancel()
     hurried.cancel()
     return await ended

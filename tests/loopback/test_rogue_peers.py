@@ -107,9 +107,8 @@ def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str,
     if status == 143:
         until(lambda: "up" in job.out(0), 15, "the leader's program")
         job.signal(0, signal.SIGTERM)
-    begun = time.monotonic()
-    assert leader_ends(job) == status, job.both()
-    assert time.monotonic() - begun < 10
+    # After a signal, a peer that says nothing sensible has 18 s (EP618).
+    assert leader_ends(job, 20 if status == 143 else 10) == status, job.both()
     assert words in job.err(0)
     assert all(line.startswith("[entrypoint") for line in job.err(0).splitlines()), "a forged line"
     assert "\x1b" not in job.err(0)

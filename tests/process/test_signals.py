@@ -67,7 +67,8 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
 
 def test_a_stop_reaches_a_start_hook_s_program_in_another_group(bench: Bench) -> None:
     """It took the whole grace, and the program was killed (issue 25, row 10)."""
-    saves = 'trap \'echo told >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+    # It takes longer than the hook's own shell, which ends at once.
+    saves = 'trap \'sleep 0.3; echo told >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
     script = f"timeout 600 sh -c {shlex.quote(saves)}"
     process = hooked(bench, script)
     bench.await_notes("ready")
