@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
@@ -28,8 +28,9 @@ from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
 from entrypoint.record import timeline
+from entrypoint.record.file import RecordFile
+from entrypoint.record.live import LiveRecord
 from entrypoint.record.recorder import TimelineRecorder
-from entrypoint.record.server import State
 from entrypoint.secret import scrubbed
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import greet, resolve
@@ -39,29 +40,33 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir
 from entrypoint.system.signals import Signals
 from entrypoint.system.sshd import Sshd
-from entrypoint.values import replace
+from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
 
 
-def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger) -> Outcome:
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt starts from. `not_ready`: why this node cannot take part."""
+
+    spec: JobSpec
+    facts: Facts
+    plan: Plan
+    not_ready: Outcome | None = None
+    number: int = 1
+
+
+def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node with one
     program needs no boot: we become the program.
 
     Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before that.
     """
-    if draft.no_roll_call:
-        count = len(draft.topology.nodes)
-        lost = f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with its own status"
-        log(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
-    if draft.mode == "coordinated":
-        job_keys.require(spec, draft.topology)  # before start hooks run for a job that never starts
-        for words in job_keys.warnings(spec):
-            log(f"warning: {words}")
+    _check_secret(spec, draft, log)
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
-    hooked, asked = time.monotonic(), draft.topology  # another run directory may be taken; the timeline stays with this
+    recorder = TimelineRecorder(draft.topology, timeline.before(begun, time.monotonic()), time.monotonic())
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -76,90 +81,104 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt, boots = 1, [(spec, draft)]
-    record = TimelineRecorder(asked, timeline.before(begun, hooked), hooked)
-    if spec.netcheck.when == "before" and draft.mode == "coordinated":
+    return _attempts(Attempt(spec, facts, draft, not_ready), signals, log, recorder, record)
+
+
+def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
+    """Raise EntrypointError if the job needs a secret and has none, before its start hooks run."""
+    if draft.no_roll_call:
+        count = len(draft.topology.nodes)
+        lost = f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with its own status"
+        log(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
+    if draft.mode == "coordinated":
+        job_keys.require(spec, draft.topology)
+        for words in job_keys.warnings(spec):
+            log(f"warning: {words}")
+
+
+def _attempts(first: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile) -> Outcome:
+    """Return the outcome of the last attempt."""
+    spec = first.spec
+    coordinated = first.plan.mode == "coordinated"
+    boots = [first]
+    number = 1
+    if spec.netcheck.when == "before" and coordinated:
         from entrypoint.plan import netcheck
 
-        boots.insert(0, netcheck.before(spec, facts, draft))
+        before, plan = netcheck.before(spec, first.facts, first.plan)
+        boots.insert(0, replace(first, spec=before, plan=plan))
     while True:
-        for each, plan in boots:
-            outcome, attempt = asyncio.run(boot(each, facts, plan, not_ready, attempt, signals, log, record))
-            timeline.save(record, draft.mode != "coordinated")
+        for attempt in boots:
+            outcome, number = asyncio.run(boot(replace(attempt, number=number), signals, log, recorder, record))
+            record.timeline = recorder.recording(time.monotonic(), not coordinated)
             if outcome.status:
                 break
         if not outcome.again:
             return outcome
-        over = f"attempt {attempt} of {spec.restarts + 1} is over: {outcome.reason}"
-        if signals.stopped and draft.mode != "coordinated":
+        over = f"attempt {number} of {spec.restarts + 1} is over: {outcome.reason}"
+        if signals.stopped and not coordinated:
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
         # A stop that came too late for this attempt stops the next one, whose sessions tell the other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        attempt += 1
+        number += 1
 
 
 async def boot(
-    spec: JobSpec,
-    facts: Facts,
-    draft: Plan,
-    not_ready: Outcome | None,
-    attempt: int,
-    signals: Signals,
-    log: Logger,
-    record: TimelineRecorder,
+    attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
 ) -> tuple[Outcome, int]:
-    """One attempt's outcome, and its number: the leader's count may be ahead of ours.
+    """Return one attempt's outcome, and its number: the leader's count may be ahead of ours.
 
     A node whose run directory takes no files is opened in another place, to tell the other nodes.
     """
     while True:
         try:
-            loop = Loop(spec, facts, draft, not_ready, attempt, signals, log, record)
+            loop = Loop(attempt, signals, log, recorder, record)
             try:
                 return await loop.run(), loop.machine.attempt
             finally:
                 await loop.close()
         except EntrypointError as error:
-            coordinated = draft.mode == "coordinated" and reopens(not_ready, error.outcome)
-            other = checks.elsewhere(spec, facts, draft) if coordinated else None
-            if other is None:
-                return not_ready or error.outcome, attempt
-            draft, not_ready = other, error.outcome
-            log(f"{not_ready.reason}; the roll call tells the other nodes")
+            coordinated = attempt.plan.mode == "coordinated" and reopens(attempt.not_ready, error.outcome)
+            plan = checks.elsewhere(attempt.spec, attempt.facts, attempt.plan) if coordinated else None
+            if plan is None:
+                return attempt.not_ready or error.outcome, attempt.number
+            attempt = replace(attempt, plan=plan, not_ready=error.outcome)
+            log(f"{error.outcome.reason}; the roll call tells the other nodes")
 
 
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it events."""
 
     def __init__(
-        self,
-        spec: JobSpec,
-        facts: Facts,
-        draft: Plan,
-        not_ready: Outcome | None,
-        attempt: int,
-        signals: Signals,
-        log: Logger,
-        record: TimelineRecorder,
+        self, attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
     ) -> None:
-        self._spec, self._facts, self._draft, self._not_ready, self._log = spec, facts, draft, not_ready, log
-        self._topology, self._me, self._record = draft.topology, draft.topology.me, record
+        spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
+        self._spec = spec
+        self._facts = facts
+        self._draft = draft
+        self._not_ready = attempt.not_ready
+        self._log = log
+        self._topology = draft.topology
+        self._me = draft.topology.me
+        self._recorder = recorder
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._over: asyncio.Future[Outcome] = self._loop.create_future()
         self._alarm: asyncio.TimerHandle | None = None
-        self._queue: list[Any] = []  # events that came while another was handled
+        # Events that came while another was handled.
+        self._queue: list[Any] = []
         self._busy = False
         self.machine: Leader | Worker
         if draft.leads:
             from entrypoint.job.leader import Leader
 
-            self.machine = Leader(spec, facts, draft, attempt)
+            self.machine = Leader(spec, facts, draft, attempt.number)
         else:
-            self.machine = Worker(spec, draft, attempt)
-        self._calls: Any = None  # the leader's RollCall, once the door is open
+            self.machine = Worker(spec, draft, attempt.number)
+        # The leader's RollCall, once the door is open.
+        self._calls: Any = None
         self._waiting: dict[bool, Waiting] = {}
         self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
@@ -172,14 +191,14 @@ class Loop:
         except EntrypointError:
             self._run_dir.close()
             raise
-        self._state = State(spec, draft, self.machine, self._run_dir.path, self._programs.idle, log)
+        self._record = LiveRecord(draft, self.machine, record, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's outcome. Raises EntrypointError where it has to be opened
         for logins in another place.
         """
-        self._state.open()
+        self._record.open(self._spec.metrics)
         self.tell(events.Started())
         return await self._over
 
@@ -203,8 +222,8 @@ class Loop:
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
-        self._record.event(event, now)
-        for action in self._state.saw(event, self.machine.handle(event, now), now):
+        self._recorder.event(event, now)
+        for action in self._record.saw(event, self.machine.handle(event, now), now):
             try:
                 self._perform(action)
             except Exception as error:
@@ -212,7 +231,7 @@ class Loop:
 
     def _note_rank(self, event: str, what: str, now: float) -> None:
         """A rank or program of this node starts, prints for the first time, or ends."""
-        self._record.rank(event, what, now)
+        self._recorder.rank(event, what, now)
         if event == "start":
             self.tell(events.RankStarted())
         elif event == "output":
@@ -264,65 +283,59 @@ class Loop:
     # -- actions
 
     def _perform(self, action: Any) -> None:
-        nodes, programs = self._topology.nodes, self._programs
-        self._record.action(action, time.monotonic())
-        match action:
-            case actions.Log(text):
-                self._log(text)
-            case actions.Print(text):
-                show(scrubbed(text, self._facts.env))
-            case actions.ShowWaiting(host, state, peers):
-                if peers not in self._waiting:
-                    limit, what = self._spec.timeouts.peers, "peers" if peers else ""
-                    self._waiting[peers] = Waiting(self._log, limit, what, self._log.live)
-                self._waiting[peers].update(host, state)
-            case actions.OpenEndpoint():
-                self._background(self._open_door())
-            case actions.Resolve():
-                for rank in action.nodes:
-                    self._background(self._resolve(nodes[rank]))
-            case actions.Call(rank):
-                self._calls.close(rank)
-                self._calls.call(nodes[rank])
-            case actions.CloseSession(rank):
-                self._calls.close(rank)
-            case actions.StopCalling():
-                if self._calls:
-                    self._calls.stop()
-                for waiting in self._waiting.values():
-                    waiting.close()
-            case actions.Send(rank, messages.Probe()) if rank == self._me:
-                self._background(self._probe())
-            case actions.Send(rank, message) if rank == self._me:
-                programs.do(message)
-            case actions.Send(rank, message) if self._calls:
-                self._calls.send(rank, message)
-            case actions.Send(_, message) | actions.Answer(message):
-                self._endpoint.send(message)
-            case actions.ReportPhases():
-                self._endpoint.send(self._record.told(time.monotonic()))
-            case actions.AnswerRollCall(env, address, stop):
-                self._report(env, address, stop)
-            case actions.Prepare(members):
-                launch = programs.prepare(members)
-                if launch.ranks.agents:
-                    hosts = {node.host: node.rank for node in self._topology.nodes}
-                    self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
-                self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
-            case actions.ShowLine():
-                programs.show_line()
-            case actions.AnswerAgent(rank, status) if self._agents:
-                self._agents.answer(rank, status)
-            case actions.CheckOutputProgress():
-                self.tell(events.OutputProgress(programs.written(), process.is_read(1, 2)))
-            case actions.AwaitLaunchers():
-                self._background(self._await_launchers())
-            case actions.Entered():
-                pass  # the timeline and the status have seen it
-            case actions.EndNode(outcome):
-                self._over.set_result(outcome)
-            case _:
-                raise TypeError(f"this is no action: {action!r}")
+        self._recorder.action(action, time.monotonic())
+        _ACTIONS[type(action)](self, action)
+
+    def _print(self, action: actions.Print) -> None:
+        show(scrubbed(action.text, self._facts.env))
+
+    def _show_waiting(self, action: actions.ShowWaiting) -> None:
+        waiting = self._waiting.get(action.peers)
+        if waiting is None:
+            what = "peers" if action.peers else ""
+            waiting = Waiting(self._log, self._spec.timeouts.peers, what, self._log.live)
+            self._waiting[action.peers] = waiting
+        waiting.update(action.host, action.state)
+
+    def _resolve_names(self, action: actions.Resolve) -> None:
+        for rank in action.nodes:
+            self._background(self._resolve(self._topology.nodes[rank]))
+
+    def _call(self, action: actions.Call) -> None:
+        self._calls.close(action.node)
+        self._calls.call(self._topology.nodes[action.node])
+
+    def _stop_calling(self, action: actions.StopCalling) -> None:
+        if self._calls:
+            self._calls.stop()
+        for waiting in self._waiting.values():
+            waiting.close()
+
+    def _send(self, action: actions.Send) -> None:
+        if action.node != self._me and self._calls:
+            self._calls.send(action.node, action.message)
+        elif action.node != self._me:
+            self._endpoint.send(action.message)
+        elif isinstance(action.message, messages.Probe):
+            self._background(self._probe())
+        else:
+            self._programs.do(action.message)
+
+    def _prepare(self, action: actions.Prepare) -> None:
+        launch = self._programs.prepare(action.members)
+        if launch.ranks.agents:
+            hosts = {node.host: node.rank for node in self._topology.nodes}
+            self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
+        self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
+
+    def _answer_agent(self, action: actions.AnswerAgent) -> None:
+        if self._agents:
+            self._agents.answer(action.node, action.status)
+
+    def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
+        self.tell(events.OutputProgress(self._programs.written(), process.is_read(1, 2)))
+
+    # -- what takes a while
 
     async def _open_door(self) -> None:
         """Make this node ready for logins, or end this loop with the reason if another place may do."""
@@ -398,12 +411,12 @@ class Loop:
         if node.rank != self._me:
             greet(found)  # it calls this node
 
-    def _report(self, env: Mapping[str, str], address: str, stop: Outcome | None) -> None:
-        members = with_interface(self._draft.members, self._me, self._spec, self._facts, [address])
-        not_ready = stop or self._why_not_ready()
+    def _answer_roll_call(self, action: actions.AnswerRollCall) -> None:
+        members = with_interface(self._draft.members, self._me, self._spec, self._facts, [action.address])
+        not_ready = action.stop or self._why_not_ready()
         try:
             if not_ready is None:
-                self._programs.prepare(members, env)
+                self._programs.prepare(members, action.env)
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._me]
@@ -445,8 +458,32 @@ class Loop:
         await self._programs.close()
         if self._sshd is not None:
             await self._sshd.ended()
-        self._state.close()
+        self._record.close()
         if left := self._run_dir.close():
             seen = f"{self._run_dir.path}: {left}"
             do = "move them away: the run directory is removed only when nothing else is in it"
             self._log(f"warning: EP425 files in the run directory are not the entrypoint's | {seen} | {do}")
+
+
+_ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
+    actions.Log: lambda loop, action: loop._log(action.text),
+    actions.Print: Loop._print,
+    actions.ShowWaiting: Loop._show_waiting,
+    actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_door()),
+    actions.Resolve: Loop._resolve_names,
+    actions.Call: Loop._call,
+    actions.CloseSession: lambda loop, action: loop._calls.close(action.node),
+    actions.StopCalling: Loop._stop_calling,
+    actions.Send: Loop._send,
+    actions.Answer: lambda loop, action: loop._endpoint.send(action.message),
+    actions.AnswerRollCall: Loop._answer_roll_call,
+    actions.ReportPhases: lambda loop, action: loop._endpoint.send(loop._recorder.told(time.monotonic())),
+    actions.Prepare: Loop._prepare,
+    actions.ShowLine: lambda loop, action: loop._programs.show_line(),
+    actions.AnswerAgent: Loop._answer_agent,
+    actions.CheckOutputProgress: Loop._check_output_progress,
+    actions.AwaitLaunchers: lambda loop, action: loop._background(loop._await_launchers()),
+    # The recorder has seen it.
+    actions.Entered: lambda loop, action: None,
+    actions.EndNode: lambda loop, action: loop._over.set_result(action.outcome),
+}

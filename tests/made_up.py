@@ -6,9 +6,9 @@ from typing import Any
 
 from entrypoint.phases import MEANING
 from entrypoint.record import merge
+from entrypoint.record.content import Recording
 from entrypoint.record.merge import Timeline
 from entrypoint.record.page import page
-from entrypoint.record.recorder import TimelineFile
 from entrypoint.wire import read
 
 SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 0.01}
@@ -41,10 +41,7 @@ def recorded(late: float = 15.0, run: float = 40.0, nodes: int = 4, lost: tuple[
             "told": told["told"] - own + 0.002, "why": "its session ended" if rank in lost else "",
         }  # fmt: skip
     hosts = [f"worker-{rank}" for rank in range(nodes)]
-    return {
-        "version": 1, "toolkit": "0", "job": "resnet-50", "hosts": hosts, "me": 0, "alone": False, "phases": leader,
-        "peers": peers,
-    }  # fmt: skip
+    return {"job": "resnet-50", "hosts": hosts, "me": 0, "alone": False, "phases": leader, "peers": peers}
 
 
 def _rows(begun: float, seconds: dict[str, float]) -> list[tuple[str, float, float, str]]:
@@ -66,7 +63,7 @@ def timeline(**how: Any) -> Timeline:
 
 def merged(given: dict[str, Any]) -> Timeline:
     """What is in a file of these values."""
-    return merge.merge(read(TimelineFile, given))
+    return merge.merge(read(Recording, given))
 
 
 def timeline_page() -> str:

@@ -95,7 +95,8 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger)
 
     from entrypoint.check.report import ONLY
     from entrypoint.errors import ConfigError
-    from entrypoint.node import boot
+    from entrypoint.node import Attempt, boot
+    from entrypoint.record.file import RecordFile
     from entrypoint.record.recorder import TimelineRecorder
     from entrypoint.system import checks, process
     from entrypoint.values import replace
@@ -109,8 +110,10 @@ def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger)
     # A leader that runs the job must reject a node that only checks, and vice versa.
     plan = replace(plan, launcher=plan.launcher + ONLY)
     signals.hold()
-    record = TimelineRecorder(plan.topology, (), time.monotonic())  # a check's timeline is not kept
-    return asyncio.run(boot(spec, facts, plan, unusable, 1, signals, log, record))[0]
+    # Nothing of a check is kept.
+    recorder = TimelineRecorder(plan.topology, (), time.monotonic())
+    attempt = Attempt(spec, facts, plan, unusable)
+    return asyncio.run(boot(attempt, signals, log, recorder, RecordFile(log)))[0]
 
 
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from entrypoint.cli.parser import Commands
     from entrypoint.model import Facts, Topology
     from entrypoint.output.log import Logger
-    from entrypoint.record.result import NodeResult
+    from entrypoint.record.file import RecordFile
     from entrypoint.spec import JobSpec
 
 
@@ -36,13 +36,13 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
 
     Returns the node's exit status in the job.
     """
-    from entrypoint.record.result import recorded
+    from entrypoint.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
 
     process.show(process.WAITING)
     try:
-        with recorded(log) as result:
+        with recorded(log) as record:
             signals = Signals(log)
             signals.watch()  # before anything slow
             from entrypoint.plan import locate, settle
@@ -53,16 +53,16 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
-                return _pass_through(spec, facts, result, log)
+                return _pass_through(spec, facts, record, log)
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.node import execute
 
-            result.about(topology)
+            record.about(topology)
             _name_lines(log, spec, topology)
             facts = of_this_job()
             draft = settle(spec, facts, topology)
-            outcome = result.end(execute(spec, facts, draft, signals, log))
+            outcome = record.end(execute(spec, facts, draft, signals, log, record))
             if outcome.status:
                 from entrypoint.cli.check import after_failure
 
@@ -77,11 +77,11 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
     return outcome.status
 
 
-def _pass_through(spec: JobSpec, facts: Facts, result: NodeResult, log: Logger) -> int:
+def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) -> int:
     """Become the program. Returns a status only if it could not be started."""
     from entrypoint.system import process
 
-    outcome = result.end(process.replace(spec.command, facts.env, facts.cwd))
+    outcome = record.end(process.replace(spec.command, facts.env, facts.cwd))
     hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
     log(f"{outcome.reason}{hint}; exit {outcome.status}")
     return outcome.status

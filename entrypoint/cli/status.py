@@ -28,7 +28,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 itself and the leader. Runs next to the boot: docker exec CONTAINER entrypoint status.
 
 Exit status: 0 while it runs; the job's own once it has ended; 66 if there is nothing to ask; 69 if the
-entrypoint does not answer within 3 s, or was killed; 77 if it is another user's; 64 if there are several."""
+entrypoint has not written its state in time, or was killed; 77 if it is another user's; 64 if there are several."""
     status.add_argument("--watch", "-w", action="store_true", help="again every second, until the job ends")
     status.add_argument("--json", action="store_true", help="as JSON, durations in seconds; with --watch one line each")
     help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the one that boots here if not given"
@@ -48,7 +48,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         except BrokenPipeError:  # the reader has closed the pipe
             return 0
     try:
-        state, _ = status.ask(status.find(*where))
+        state = status.ask(status.find(*where))
     except status.Starting as error:
         state = {"phase": "starting", "detail": str(error)}
     answer(json_document(state) if args.json else _text(state))
@@ -65,12 +65,12 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
 
     from entrypoint.record import status
 
-    run_dir, pid = None, 0
+    run_dir = None
     before: set[tuple[str, ...]] = set()
     while True:
         try:
             run_dir = run_dir or status.find(*where)
-            state, pid = status.ask(run_dir, pid)
+            state = status.ask(run_dir)
         except status.Silent as error:  # it may go on
             state = {"phase": "no answer", "detail": str(error)}
         except status.Starting as error:
@@ -137,5 +137,5 @@ def _prefix(state: dict[str, Any]) -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """Return a duration in whole seconds, `-` for None; the answer may be another program's."""
+    """Return a duration in whole seconds, `-` for None."""
     return duration(int(seconds)) if seconds is not None and 0 <= seconds < 1e12 else "-"

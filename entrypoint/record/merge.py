@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.errors import NoInputError
 from entrypoint.job.messages import Phases
 from entrypoint.phases import Phase, Span
-from entrypoint.record.recorder import VERSION, PeerTimes, TimelineFile
-from entrypoint.text import escaped, from_json
+from entrypoint.record.content import PeerTimes, Recording
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, json_object, read
+from entrypoint.wire import Invalid
 
 LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
 # Received from the node and sent to it, at its start and at its end.
@@ -58,20 +56,7 @@ class Timeline:
         return max((bar.phases[-1].end for bar in self.bars if bar.phases), default=0.0)
 
 
-def parse(text: str, file: str) -> Timeline:
-    """Return the timeline that a node has written. Raises NoInputError if the text is none."""
-    try:
-        data = json_object(from_json(text))
-        if (version := data.get("version", VERSION)) != VERSION:
-            detail = f"its version is {escaped(str(version), 20)}, this toolkit reads {VERSION}"
-            raise NoInputError(f"EP042 {file} is of another version", detail, "use the toolkit that the job ran with")
-        return merge(read(TimelineFile, data))
-    except (ValueError, Invalid) as error:
-        hint = "give the run directory of a node whose job has ended, or its file ...-timeline.json"
-        raise NoInputError(f"EP042 {file} is no timeline", str(error), hint) from None
-
-
-def merge(recording: TimelineFile) -> Timeline:
+def merge(recording: Recording) -> Timeline:
     """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only its own phases.
 
     Raises Invalid if that node is not in it.
@@ -96,7 +81,7 @@ def merge(recording: TimelineFile) -> Timeline:
     return Timeline(recording.job, me, moved, last)
 
 
-def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: TimelineFile) -> Bar:
+def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: Recording) -> Bar:
     shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
     if peer.part and shift:
         return _bar(rank, host, peer.part, shift)
@@ -119,7 +104,7 @@ def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
     return bar
 
 
-def _bar(rank: int, host: str, node: TimelineFile | Phases, shift: ClockShift) -> Bar:
+def _bar(rank: int, host: str, node: Recording | Phases, shift: ClockShift) -> Bar:
     moved = [Span(name, shift(start), shift(end), about) for name, start, end, about in node.phases]
     own_phases = tuple(phase for phase in moved if not phase.about)
     spans = tuple(phase for phase in moved if phase.about)

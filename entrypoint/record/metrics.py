@@ -1,4 +1,4 @@
-"""A board's snapshot as Prometheus text, version 0.0.4, as `metrics.port` serves it. Pure.
+"""The state of a boot as Prometheus text, version 0.0.4, as `metrics.port` serves it. Pure.
 
 Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable or a command line.
 """
@@ -6,9 +6,9 @@ Names and units are by https://prometheus.io/docs/practices/naming/; no value co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from entrypoint.phases import STATUSES, UNREACHABLE
+from entrypoint.record.content import JobStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,45 +30,46 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def text(snapshot: Mapping[str, Any], nodes: int, lost_lines: int) -> str:
-    """All metrics. `nodes`: how many the job has; `lost_lines`: lines of ours that could not be written."""
+def text(status: JobStatus, lost_lines: int) -> str:
+    """Return all metrics. `lost_lines`: lines of our log that could not be written."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
-    for name, labels, value in _samples(snapshot, nodes, lost_lines):
+    for name, labels, value in _samples(status, lost_lines):
         samples[name].append((labels, value))
     lines = []
     for name, values in samples.items():
         kind, help_text = METRICS[name]
         if values:
             lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{_labels({'job': snapshot['job'], **labels})} {value:.15g}" for labels, value in values]
+            lines += [f"{name}{_labels({'job': status.job, **labels})} {value:.15g}" for labels, value in values]
     return "\n".join(lines) + "\n"
 
 
-def _samples(shown: Mapping[str, Any], nodes: int, lost_lines: int) -> Iterator[tuple[str, dict[str, str], float]]:
-    me = {"node": shown["node"]}
-    yield "entrypoint_info", {**me, "launcher": shown["launcher"], "version": shown["toolkit"]}, 1
-    yield "entrypoint_nodes", me, nodes
+def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str, str], float]]:
+    me = {"node": status.node}
+    yield "entrypoint_info", {**me, "launcher": status.launcher, "version": status.toolkit}, 1
+    yield "entrypoint_nodes", me, status.job_nodes
     for phase in STATUSES:
-        yield "entrypoint_phase", {**me, "phase": phase}, phase == shown["phase"]
-    for each in shown["nodes"]:
-        # Several nodes tell of one, and a collector that reads the files of all takes no sample twice.
-        it = {"node": each["node"], "seen_from": shown["node"]}
-        yield "entrypoint_node_up", it, each["phase"] not in UNREACHABLE
-        yield "entrypoint_phase_seconds", it, each["since_seconds"]
-        if each["heartbeat_seconds"] is not None:
-            yield "entrypoint_heartbeat_age_seconds", it, each["heartbeat_seconds"]
-        if each["ranks"] is not None:
-            yield "entrypoint_ranks", {**it, "state": "running"}, max(0, each["ranks"] - each["ranks_ended"])
-            yield "entrypoint_ranks", {**it, "state": "ended"}, each["ranks_ended"]
-        if each["idle_seconds"] is not None:
-            yield "entrypoint_idle_seconds", it, each["idle_seconds"]
-    yield "entrypoint_up_seconds", me, shown["up_seconds"]
-    if shown["boot_seconds"] is not None:
-        yield "entrypoint_boot_seconds", me, shown["boot_seconds"]
-    yield "entrypoint_attempt", me, shown["attempt"]
+        yield "entrypoint_phase", {**me, "phase": phase}, phase == status.phase
+    for node in status.nodes:
+        # Several nodes describe one node; with this label no sample is in the metrics of two.
+        it = {"node": node.node, "seen_from": status.node}
+        yield "entrypoint_node_up", it, node.phase not in UNREACHABLE
+        yield "entrypoint_phase_seconds", it, node.since_seconds
+        if node.heartbeat_seconds is not None:
+            yield "entrypoint_heartbeat_age_seconds", it, node.heartbeat_seconds
+        if node.ranks is not None:
+            running = max(0, node.ranks - node.ranks_ended)
+            yield "entrypoint_ranks", {**it, "state": "running"}, running
+            yield "entrypoint_ranks", {**it, "state": "ended"}, node.ranks_ended
+        if node.idle_seconds is not None:
+            yield "entrypoint_idle_seconds", it, node.idle_seconds
+    yield "entrypoint_up_seconds", me, status.up_seconds
+    if status.boot_seconds is not None:
+        yield "entrypoint_boot_seconds", me, status.boot_seconds
+    yield "entrypoint_attempt", me, status.attempt
     yield "entrypoint_log_lines_lost_total", me, lost_lines
-    if shown["outcome"]:
-        yield "entrypoint_exit_status", me, shown["outcome"]["status"]
+    if status.outcome:
+        yield "entrypoint_exit_status", me, status.outcome.status
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""What others may know of a boot while it runs: each node's phase, ranks and last heartbeat. Pure.
+"""The state of a boot while it runs: each node's phase, ranks and last heartbeat. Pure.
 
-The loop shows every step of the machine to a NodeTable. On worker-0 it has all nodes, on a worker this node and what it
-knows of the leader. How long each phase took is in recorder.py.
+The loop shows every step of the machine to a NodeTable. On worker-0 it has all nodes, on a worker
+this node and what it knows of the leader. How long each phase took is in recorder.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from entrypoint import __version__
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import UNRESOLVED, Phase
+from entrypoint.record.content import VERSION, JobStatus, KnownOutcome, NodeStatus
 from entrypoint.values import dataclass
-
-SOCKET = "entrypoint.sock"  # in the run directory, where a boot is asked for its state
-VERSION = 1  # of what `snapshot` gives; a field that is added does not change it
 
 
 @dataclass
@@ -36,9 +34,16 @@ class NodeTable:
     """Keeps the nodes' states."""
 
     def __init__(self, draft: Plan, now: float) -> None:
-        self._draft, self._topology, self.me = draft, draft.topology, draft.topology.me
-        self._begun, self._boot = now, 0.0  # when this began; seconds until this node's ranks ran, 0 until then
-        self._names: dict[str, str] = {}  # host -> why its name has no address
+        self._draft = draft
+        self._topology = draft.topology
+        self.me = draft.topology.me
+        self._begun = now
+        # Seconds until this node's ranks ran, 0 until then.
+        self._boot = 0.0
+        # host -> why its name has no address
+        self._names: dict[str, str] = {}
+        # Whether something other than a time has changed since the last snapshot.
+        self.is_new = True
         self.nodes = {
             rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now) for rank in draft.known_nodes
         }
@@ -60,6 +65,7 @@ class NodeTable:
         state = self.nodes.get(rank)
         if state is None:
             return
+        self.is_new = True
         is_new = state.phase is not phase
         if state.phase.status != phase.status:
             state.since = self._now
@@ -73,6 +79,7 @@ class NodeTable:
             self._boot = self._now - self._begun
 
     def _on_name(self, event: events.NameState) -> None:
+        self.is_new = True
         self._names[event.host] = event.state
 
     def _heard(self, rank: int) -> None:
@@ -89,50 +96,55 @@ class NodeTable:
                 state.idle = (max(0.0, idle), self._now)
             case messages.RankStart():
                 state.started = (state.started or 0) + 1
+                self.is_new = True
             case messages.RankEnd():
                 state.ended += 1
+                self.is_new = True
             case messages.Ended() if self._draft.launch.ranks.reports != "ranks":
                 state.ended += 1
+                self.is_new = True
 
     # -- for others
 
-    def snapshot(self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None) -> dict[str, Any]:
-        """All of it as JSON has it, with durations in seconds. `idle`: seconds that this node has printed nothing."""
+    def snapshot(self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None) -> JobStatus:
+        """Return all of it. `idle`: seconds that this node has printed nothing."""
+        self.is_new = False
         this = self._topology.this
-        return {
-            "version": VERSION,
-            "toolkit": __version__,
-            "job": self._topology.job,
-            "node": this.label,
-            "host": this.host,
-            "launcher": self._draft.launcher,
-            "attempt": attempt,
-            "phase": self._shown(self.nodes[self.me])[0],
-            "up_seconds": _seconds(now - self._begun),
-            "boot_seconds": _seconds(self._boot) if self._boot else None,
-            "job_nodes": len(self._topology.nodes),
-            "roll_call": self._draft.roll_call,
-            "outcome": {"status": outcome.status, "reason": outcome.reason} if outcome else None,
-            "nodes": [self._node(rank, now, idle) for rank in sorted(self.nodes)],
-        }
+        return JobStatus(
+            version=VERSION,
+            toolkit=__version__,
+            job=self._topology.job,
+            node=this.label,
+            host=this.host,
+            launcher=self._draft.launcher,
+            attempt=attempt,
+            phase=self._shown(self.nodes[self.me])[0],
+            up_seconds=_seconds(now - self._begun),
+            boot_seconds=_seconds(self._boot) if self._boot else None,
+            job_nodes=len(self._topology.nodes),
+            roll_call=self._draft.roll_call,
+            outcome=KnownOutcome(outcome.status, outcome.reason) if outcome else None,
+            nodes=tuple(self._node(rank, now, idle) for rank in sorted(self.nodes)),
+        )
 
-    def _node(self, rank: int, now: float, idle: float | None) -> dict[str, Any]:
-        node, state = self._topology.nodes[rank], self.nodes[rank]
+    def _node(self, rank: int, now: float, idle: float | None) -> NodeStatus:
+        node = self._topology.nodes[rank]
+        state = self.nodes[rank]
         runs = state.phase.status == Phase.RUNNING.status
         phase, detail = self._shown(state)
         if rank != self.me:
             idle = state.idle[0] + now - state.idle[1] if state.idle else None
-        return {
-            "node": node.label,
-            "host": node.host,
-            "phase": phase,
-            "since_seconds": _seconds(now - state.since),
-            "heartbeat_seconds": None if state.heard is None else _seconds(now - state.heard),
-            "ranks": state.started,
-            "ranks_ended": state.ended,
-            "idle_seconds": _seconds(idle) if runs and idle is not None else None,
-            "detail": detail,
-        }
+        return NodeStatus(
+            node=node.label,
+            host=node.host,
+            phase=phase,
+            since_seconds=_seconds(now - state.since),
+            heartbeat_seconds=None if state.heard is None else _seconds(now - state.heard),
+            ranks=state.started,
+            ranks_ended=state.ended,
+            idle_seconds=_seconds(idle) if runs and idle is not None else None,
+            detail=detail,
+        )
 
     def _shown(self, state: NodeState) -> tuple[str, str]:
         """The status of a node, and its detail: this node's, in the roll call, is which names have no address."""

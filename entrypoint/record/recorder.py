@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Topology
-from entrypoint.phases import DNS, NAMES, Phase, Span
-from entrypoint.values import dataclass
-from entrypoint.wire import Length, Range, one_of
+from entrypoint.phases import DNS, Phase, Span
+from entrypoint.record.content import PeerTimes, Recording
 
 _OWN = 100  # of the node's own phases that are kept
 _MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank that starts again and again has no end of them
-VERSION = 1  # of a TimelineFile
-
-Nodes = Length(1 << 20)
-Name = Annotated[str, Length(300)]
-Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
-
-
-@dataclass
-class PeerTimes:
-    """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
-
-    part: messages.Phases | None = None  # what it told of itself
-    answered: messages.Time = 0.0
-    started: messages.Time = 0.0
-    released: messages.Time = 0.0
-    told: messages.Time = 0.0
-    why: messages.Sentence = ""  # why it is not there, as far as known
-
-
-@dataclass(frozen=True)
-class TimelineFile:
-    """What a node writes when its job has ended: its own phases, and on worker-0 the times of the others."""
-
-    version: Annotated[int, Range(VERSION, VERSION)]
-    toolkit: messages.Label
-    job: Name
-    hosts: Annotated[tuple[Name, ...], Nodes]
-    me: messages.Rank
-    alone: bool  # the nodes held no roll call
-    phases: Annotated[tuple[Row, ...], Length(1 << 23)]
-    peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
 
 
 class TimelineRecorder:
@@ -51,17 +19,22 @@ class TimelineRecorder:
 
     def __init__(self, topology: Topology, before: Iterable[Span], now: float) -> None:
         """`before`: the phases until now, the time from which this node looks at its machine."""
-        self.topology = topology
-        self._me, self._hosts = topology.me, tuple(node.host for node in topology.nodes)
-        self._before, self._begun = tuple(before), now
+        self._job = topology.job
+        self._me = topology.me
+        self._hosts = tuple(node.host for node in topology.nodes)
+        self._before = tuple(before)
+        self._begun = now
         self._attempts = 0
         self._reset(Phase.CHECKS.timeline, now)
 
     def _reset(self, name: str, since: float) -> None:
         self._own: list[Span] = []
-        self._name, self._since = name, since
-        self._spans: list[Span] = []  # of peers and ranks
-        self._open: dict[str, tuple[str, float]] = {}  # rank or peer -> its phase, since when
+        self._name = name
+        self._since = since
+        # Of peers and ranks.
+        self._spans: list[Span] = []
+        # rank or peer -> its phase, since when
+        self._open: dict[str, tuple[str, float]] = {}
         self._marks = dict.fromkeys(("answered", "started", "released"), 0.0)
         self.peers: dict[int, PeerTimes] = {}
 
@@ -74,7 +47,8 @@ class TimelineRecorder:
         else:  # a leader that calls again and again
             last = self._own.pop()
             self._own.append(Span(last.name, last.start, now))
-        self._name, self._since = name, now
+        self._name = name
+        self._since = now
 
     def _turn(self, about: str, name: str, now: float) -> None:
         """The next phase of a peer or a rank begins; "" for none."""
@@ -96,6 +70,11 @@ class TimelineRecorder:
     def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
         """All phases until now, as they are sent and written."""
         return tuple((each.name, round(each.start, 4), round(each.end, 4), each.about) for each in self.phases(now))
+
+    def recording(self, now: float, alone: bool) -> Recording:
+        """Return all until now; `alone`: the nodes hold no roll call."""
+        peers = {str(node): peer for node, peer in self.peers.items()}
+        return Recording(self._job, self._hosts, self._me, alone, self.rows(now), peers)
 
     # -- what happens
 

@@ -1,38 +1,38 @@
-"""Asks the entrypoint that boots in this container how it is: what `entrypoint status` prints.
+"""Reads the record of the boot in this container: what `entrypoint status` prints.
 
-As a health check (health.py) it needs no settings: the kernel lists the sockets of this container with their paths.
-Boots of this user come first, then those of the user that PID 1 belongs to.
+No setting is needed: the kernel lists the abstract sockets whose names are the run directories of boots
+(live.py). Boots of this user come first, then those of the user that PID 1 belongs to.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
-import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from entrypoint.errors import NoInputError, RefusedError, UnavailableError, UsageError
 from entrypoint.record import health
-from entrypoint.record.nodes import SOCKET
+from entrypoint.record.content import JobStatus, Record, RecordedProcess
+from entrypoint.record.file import record_of
 from entrypoint.system import proc
 from entrypoint.system.files import is_trusted
-from entrypoint.text import from_json
+from entrypoint.text import duration, from_json
+from entrypoint.wire import Invalid, read
 
-PATIENCE = 3.0  # seconds for an answer, or for the result of a boot that has just ended
-_MOMENT = 0.5  # seconds in which a boot that we have not heard of yet may end, or begin
+NAME = "@entrypoint:"  # how the kernel shows live.NAME
+_LATE = 3.0  # seconds after its time until a write that did not come is missed
+_MOMENT = 0.5  # seconds in which a boot that has no record yet may write one
 _LOOK = 0.05  # seconds between two looks meanwhile
-_MOST = 64 << 20  # bytes of an answer
-_RESULT = 64 << 10  # bytes of a result
+_MOST = 64 << 20  # bytes of a record
 _STOPPED = {"T": "it is stopped (SIGSTOP, or a debugger)", "t": "a debugger holds it"}
+_GONE = "ZX"
 
 
 class Silent(UnavailableError):
-    """It runs, and does not answer in time."""
+    """It may run, and has not written its state in time."""
 
 
 class Killed(UnavailableError):
@@ -56,7 +56,7 @@ def find(given: str = "", usual: str = "") -> Path:
     """
     if given:
         return Path(given)
-    if usual and (os.path.exists(usual) or result(Path(usual))):
+    if usual and (os.path.exists(usual) or os.path.exists(record_of(usual))):
         return Path(usual)
     users, live = _users(), _live()
     for user in users:
@@ -71,10 +71,10 @@ def find(given: str = "", usual: str = "") -> Path:
             return ended
     if live:
         path, owner = sorted(live.items())[0]
-        raise _refused(Path(path), owner)
-    seen = "no entrypoint boots here, and none has left a result in /tmp"
-    do = "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has no state"
-    raise NoInputError("EP030 there is no boot to ask", seen, do)
+        raise _refused(record_of(path), owner)
+    detail = "no entrypoint boots here, and none has left a record in /tmp"
+    hint = "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has no state"
+    raise NoInputError("EP030 there is no boot to ask", detail, hint)
 
 
 def _one(found: list[str]) -> Path:
@@ -83,34 +83,33 @@ def _one(found: list[str]) -> Path:
     return Path(found[0])
 
 
-def _refused(run_dir: Path, owner: object) -> RefusedError:
-    do = f"ask as that user, such as `docker exec -u {owner}`, or as root"
-    return RefusedError(
-        "EP031 this boot is another user's", f"{run_dir} is owned by {owner}, we are {os.geteuid()}", do
-    )
+def _refused(file: str, owner: int) -> RefusedError:
+    detail = f"{file} is owned by {owner}, we are {os.geteuid()}"
+    hint = f"ask as that user, such as by `docker exec -u {owner}`, or as root"
+    return RefusedError("EP031 this record is another user's", detail, hint)
 
 
 def _live(table: str = "/proc/net/unix") -> dict[str, int]:
-    """Run directories whose socket listens in this network namespace, and who owns them."""
+    """Return the run directories of boots in this network namespace, and who owns their records."""
     found: dict[str, int] = {}
     with contextlib.suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
-            path = line.rstrip("\n").split(None, 7)[-1]
-            if path.startswith("/") and path.endswith(f"/{SOCKET}"):
-                folder = path.removesuffix(f"/{SOCKET}")
+            name = line.rstrip("\n").split(None, 7)[-1]
+            if name.startswith(NAME):
+                run_dir = name.removeprefix(NAME)
                 with contextlib.suppress(OSError):  # another container's, which shares only the network
-                    found[folder] = os.stat(folder).st_uid
+                    found[run_dir] = os.lstat(record_of(run_dir)).st_uid
     return found
 
 
 def _has_begun() -> bool:
-    """Whether a boot of this user, or of PID 1's, has no socket yet, or none any more."""
+    """Return whether a boot of this user, or of PID 1's, has no record yet."""
     users = _users()
     return len(health.states()) > sum(owner in users for owner in _live().values())
 
 
 def _users() -> list[int]:
-    """This user, and the one that PID 1 belongs to."""
+    """Return this user, and the one that PID 1 belongs to."""
     users = [os.geteuid()]
     with contextlib.suppress(OSError):
         users.append(os.stat("/proc/1").st_uid)
@@ -118,58 +117,65 @@ def _users() -> list[int]:
 
 
 def _left(user: int) -> Path | None:
-    """The run directory in the usual place that this user's latest boot has left, or its result."""
+    """Return the run directory in the usual place whose record this user's latest boot has left."""
+    ending = record_of("")
     found = []
-    for each in Path("/tmp").glob(f"entrypoint-{user}-*"):
-        run_dir = each.with_name(each.name.removesuffix("-result.json"))
+    for file in Path("/tmp").glob(f"entrypoint-{user}-*{ending}"):
         with contextlib.suppress(OSError):
-            about = os.lstat(each if run_dir != each else each / SOCKET)
+            about = os.lstat(file)
             if about.st_uid == user:
-                found.append((about.st_mtime, run_dir))
+                found.append((about.st_mtime, file.with_name(file.name.removesuffix(ending))))
     return max(found)[1] if found else None
 
 
-def ask(run_dir: Path, pid: int = 0) -> tuple[dict[str, Any], int]:
-    """Its state, or its result where it has ended; and its process's number, 0 once it has ended.
+def load(file: str) -> Record:
+    """Return what is in a record file.
 
-    `pid`: what an earlier answer gave. Raises Starting, NoInputError where there was no boot, RefusedError where it is
-    another user's, Silent where it does not answer within `PATIENCE`, Killed where it has left no result.
+    Raises OSError if it cannot be read, RefusedError if another user may have put it there, Invalid if
+    it is no record.
+    """
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except PermissionError:
+        with contextlib.suppress(OSError):
+            raise _refused(file, os.lstat(file).st_uid) from None
+        raise
+    with open(opened, "rb") as content:
+        about = os.fstat(opened)
+        if not is_trusted(file, about):
+            raise _refused(file, about.st_uid)
+        data = content.read(_MOST)
+    try:
+        return read(Record, from_json(data))
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+
+
+def ask(run_dir: Path) -> dict[str, Any]:
+    """Return the state of a boot as JSON has it, or its result where it has ended.
+
+    Raises Starting, NoInputError where there was no boot, RefusedError where it is another user's, Silent
+    where it has written nothing in time, Killed where it has left no result.
     """
     begun = time.monotonic()
+    file = record_of(str(run_dir))
     while True:
         try:
-            return _talk(run_dir)
-        except (FileNotFoundError, NotADirectoryError, ConnectionError) as error:
-            gone = error
-        except PermissionError:
-            owner: object = "another user"
-            with contextlib.suppress(OSError):
-                owner = os.stat(run_dir).st_uid
-            raise _refused(run_dir, owner) from None
+            return _state(load(file), run_dir) or _state(load(file), run_dir, is_last=True)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if not _has_begun():
+                hint = "see --run-dir, or ENTRYPOINT_RUN_DIR"
+                detail = f"{file}: {error.strerror}"
+                raise NoInputError("EP030 there is no boot to ask", detail, hint) from None
         except OSError as error:
-            raise NoInputError(
-                "EP030 cannot ask here", f"{run_dir}: {error.strerror or error}", "see --run-dir"
-            ) from None
-        except ValueError as error:
-            seen = f"{run_dir}: {error}"
-            raise Silent("EP033 the entrypoint's answer is not as expected", seen, "is it another version?") from None
-        if ended := result(run_dir):
-            return ended, 0
-        refused = isinstance(gone, ConnectionRefusedError)  # a boot that ends removes its socket before it closes it
-        if not (_is_there(pid) if pid else _has_begun() and not refused):
-            break
-        # Between two attempts, and until its result is written, there is no socket for a moment.
-        if time.monotonic() - begun > (PATIENCE if pid else _MOMENT):
-            if pid:
-                raise Silent("EP033 the entrypoint does not listen", f"{run_dir}: {gone.strerror}", _state(pid))
+            detail = f"{file}: {error.strerror or error}"
+            raise NoInputError("EP030 cannot ask here", detail, "see --run-dir") from None
+        except Invalid as error:
+            detail = f"{file}: {error}"
+            raise Silent("EP033 the record is not as expected", detail, "is it another version's?") from None
+        if time.monotonic() - begun > _MOMENT:
             raise Starting(run_dir)
         pause(_LOOK)
-    if pid or refused:
-        seen = f"process {pid} is gone" if pid else f"{run_dir} is there, and nobody listens"
-        do = "it was killed: see the container's log, and its memory limit"
-        raise Killed("EP033 the entrypoint has ended without a result", seen, do)
-    do = "see --run-dir, or ENTRYPOINT_RUN_DIR"
-    raise NoInputError("EP030 there is no boot to ask", f"{run_dir}: {gone.strerror}", do)
 
 
 def pause(seconds: float) -> None:
@@ -177,80 +183,41 @@ def pause(seconds: float) -> None:
     select.select([], [], [], seconds)
 
 
-def _talk(run_dir: Path) -> tuple[dict[str, Any], int]:
-    """One question. Raises OSError, Silent, ValueError where the answer is no state."""
-    ends = time.monotonic() + PATIENCE
-    pid, data = 0, bytearray()
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE)
-            if not is_trusted(str(run_dir), os.lstat(run_dir)):  # its answer would be anybody's
-                raise PermissionError
-            connection.connect(str(run_dir / SOCKET))
-            pid = int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
-            connection.sendall(b"GET /status HTTP/1.1\r\nHost: here\r\n\r\n")
-            while part := connection.recv(1 << 16):
-                data += part
-                left = ends - time.monotonic()
-                if left <= 0 or len(data) > _MOST:
-                    raise TimeoutError
-                connection.settimeout(left)
-    except (TimeoutError, BlockingIOError):
-        who = f"process {pid} in {run_dir}" if pid else str(run_dir)
-        seen = f"{who}: nothing came within {PATIENCE:g}s"
-        raise Silent("EP033 the entrypoint does not answer", seen, _state(pid)) from None
-    if not data:  # it ended meanwhile
-        raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-    head, _, body = bytes(data).partition(b"\r\n\r\n")
-    if b" 200 " not in head.split(b"\r\n")[0]:
-        raise ValueError(head.split(b"\r\n")[0].decode("latin-1"))
-    return _checked(from_json(body)), pid
+def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, Any]:
+    """Return what a record says, {} if its process has ended since and may have written more.
+
+    Raises Silent and Killed as `ask` does; `is_last`: it has written no more.
+    """
+    if record.result:
+        return {"phase": "ended", **record.result}
+    if record.status is None or record.process is None:
+        raise Invalid("neither a result nor a state")
+    pid = record.process.pid
+    age = time.monotonic() - record.at
+    state = _process_state(record.process)
+    if state in _GONE or age < 0:  # it was written before the machine was started anew
+        if not is_last:
+            return {}
+        phase = f"{duration(age)} before, it was: {record.status.phase}" if age > 0 else "the machine was restarted"
+        hint = "it was killed: see the container's log, and its memory limit"
+        raise Killed("EP033 the entrypoint has ended without a result", f"process {pid} is gone; {phase}", hint)
+    if state in _STOPPED or age > record.pause + _LATE:
+        detail = f"process {pid} in {run_dir}: its record is {duration(age)} old"
+        hint = _STOPPED.get(state, "it gets no processor time, or waits for a disk; or the disk is full")
+        raise Silent("EP033 the entrypoint has not written its state", detail, hint)
+    return _as_json(record.status.later(age))
 
 
-def _checked(state: Any) -> dict[str, Any]:
-    """A state whose parts are what they should be. Raises ValueError."""
-    kinds: Mapping[str, tuple[type, ...]] = {
-        "job": (str,), "node": (str,), "host": (str,), "launcher": (str,), "phase": (str,), "attempt": (int,),
-        "up_seconds": (int, float), "nodes": (list,), "outcome": (dict, type(None)), "job_nodes": (int,),
-        "roll_call": (str,),
-    }  # fmt: skip
-    of_node: Mapping[str, tuple[type, ...]] = {
-        "node": (str,), "host": (str,), "phase": (str,), "detail": (str,), "since_seconds": (int, float),
-        "heartbeat_seconds": (int, float, type(None)), "ranks": (int, type(None)), "ranks_ended": (int,),
-        "idle_seconds": (int, float, type(None)),
-    }  # fmt: skip
-    if not isinstance(state, dict) or not _has(state, kinds) or not all(_has(each, of_node) for each in state["nodes"]):
-        raise ValueError("it is no state of a boot")
-    return state
-
-
-def _has(value: Any, kinds: Mapping[str, tuple[type, ...]]) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(name, ...), kind) for name, kind in kinds.items())
-
-
-def _state(pid: int) -> str:
+def _process_state(process: RecordedProcess) -> str:
+    """Return the state of the process (proc(5)), "X" if it is gone, "?" if it is in another pid namespace."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return _STOPPED.get(proc.stat(str(pid), "/proc")[1][0], "it gets no processor time, or waits for a disk")
-    return "see whether it still runs"
+        if os.stat("/proc/self/ns/pid").st_ino != process.namespace:
+            return "?"
+        fields = proc.stat(process.pid)[1]
+        return fields[0] if int(fields[19]) == process.started else "X"
+    return "X"
 
 
-def _is_there(pid: int) -> bool:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return proc.stat(str(pid), "/proc")[1][0] not in "ZX"
-    return False
-
-
-def result(run_dir: Path) -> dict[str, Any] | None:
-    """How the boot that had this run directory ended; None where that is not known, or another user says it."""
-    with contextlib.suppress(OSError, ValueError):
-        name = f"{run_dir}-result.json"
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(file, "rb") as opened:
-            if not is_trusted(name, os.fstat(file)):
-                return None
-            ended = from_json(opened.read(_RESULT))
-        fields = dict.fromkeys(("reason", "node", "job", "class"), str) | {"status": int}
-        if isinstance(ended, dict) and all(isinstance(ended.get(name), kind) for name, kind in fields.items()):
-            fits = type(ended["status"]) is int and 0 <= ended["status"] <= 255
-            return {"phase": "ended", **ended} if fits else None
-    return None
+def _as_json(status: JobStatus) -> dict[str, Any]:
+    outcome = vars(status.outcome) if status.outcome else None
+    return {**vars(status), "outcome": outcome, "nodes": [vars(node) for node in status.nodes]}

@@ -1,4 +1,4 @@
-"""Where a node's recording begins, and the file that outlives the job: what `entrypoint report` reads."""
+"""Where a node's timeline begins: with its container, as far as the kernel tells."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from entrypoint import __version__
 from entrypoint.phases import Phase, Span
-from entrypoint.record.recorder import VERSION, TimelineFile, TimelineRecorder
-from entrypoint.record.result import timeline_of
 from entrypoint.system import proc
 
 _FIRST = 0xEFFFFFFC  # the inode of the machine's own pid namespace (linux/proc_ns.h): there pid 1 is no container's
@@ -38,28 +35,3 @@ def _started(pid: int | str, unknown: float) -> float:
     except (OSError, ValueError, IndexError):
         return unknown
     return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
-
-
-def save(record: TimelineRecorder, alone: bool) -> None:
-    """Write what was recorded; `alone`: the nodes hold no roll call.
-
-    Where that fails nothing is said: the result, which goes to the same place, says it.
-    """
-    from pathlib import Path
-
-    from entrypoint.system.files import put
-    from entrypoint.wire import to_json
-
-    topology = record.topology
-    timeline = TimelineFile(
-        version=VERSION,
-        toolkit=__version__,
-        job=topology.job,
-        hosts=tuple(node.host for node in topology.nodes),
-        me=topology.me,
-        alone=alone,
-        phases=record.rows(time.monotonic()),
-        peers={str(node): peer for node, peer in record.peers.items()},
-    )
-    with contextlib.suppress(OSError):
-        put(Path(timeline_of(topology.run_dir)), f"{to_json(timeline)}\n".encode(), 0o644)

@@ -24,8 +24,8 @@ TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folde
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
 _OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
 _MOST = 16 << 20  # bytes of a lock
-# What our socket and the programs of a node make in it; `tail.N` and `agent.HOST.command`, too.
-_OTHERS = ("entrypoint.sock", "line", "netcheck.why")
+# What the programs of a node make in it; `tail.N` and `agent.HOST.command`, too.
+_OTHERS = ("line", "netcheck.why")
 
 
 def put(path: Path, data: bytes, mode: int) -> None:

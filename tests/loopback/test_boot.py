@@ -186,7 +186,6 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
                 # What only the roll call can know is the address of a peer; here the user fixed it.
                 assert path.read_text() == file["text"], file["name"]
         expected = {"lock", "tmp", "ranks", "program-ranks", "last-output", "attend", "attend.sessions", "attend.end"}
-        expected.add("entrypoint.sock")
         if rank == 0:  # mpirun knows neither node by the name of this machine, so it wants a daemon on each
             expected |= {"line", "agents", "agent.node-0", "agent.node-1"}
             expected |= {"agent.node-0.command", "agent.node-1.command"}

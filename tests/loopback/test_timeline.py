@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from entrypoint.record.merge import Timeline, parse
+from entrypoint.record.file import record_of
+from entrypoint.record.merge import Timeline, merge
+from entrypoint.record.status import load
 from tests.cluster import Cluster, until
 
 LATE = 15.0
@@ -20,9 +22,9 @@ PROGRAM = ("sh", "-c", "echo up; sleep 2")
 
 
 def reported(job: Cluster, rank: int = 0) -> Timeline:
-    file = f"{job.run_dir(rank)}-timeline.json"
-    with open(file, encoding="utf-8") as text:
-        return parse(text.read(), file)
+    recording = load(record_of(str(job.run_dir(rank)))).timeline
+    assert recording
+    return merge(recording)
 
 
 def report(job: Cluster, *words: str) -> str:

@@ -226,7 +226,7 @@ def test_no_secret(rank: str, cwd: Path) -> None:
         "; `entrypoint explain EP300` has other ways"
     )
     assert len(done.stderr.splitlines()) == 1
-    assert tree(cwd.parent) == ["cwd", "run-result.json"]
+    assert tree(cwd.parent) == ["cwd", "run-state.json"]
 
 
 def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> None:

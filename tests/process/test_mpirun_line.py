@@ -208,7 +208,7 @@ def test_my_home(bench: Bench) -> None:
     assert process.wait(30) == 3, bench.err
     assert bench.record()["argv"][:4] == ["-np", "1", "-hostfile", f"{home}/.entrypoint/hostfile"]
     left = sorted(path.name for path in home.iterdir())
-    assert left == [".entrypoint-result.json", ".entrypoint-timeline.json"], "only how the job ended is left"
+    assert left == [".entrypoint-state.json"], "only how the job ended is left"
 
 
 @pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")

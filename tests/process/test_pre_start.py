@@ -59,7 +59,7 @@ def test_its_failure_is_the_job_s(bench: Bench, script: str, status: int) -> Non
     said = bench.err.splitlines()[-1]
     assert said.startswith("[entrypoint] EP441 start hook ma-pre-start.sh ")
     assert said.endswith(f"; exit {status}")
-    assert json.loads((bench.folder / "run-result.json").read_text())["class"] == "job"
+    assert json.loads((bench.folder / "run-state.json").read_text())["result"]["class"] == "job"
 
 
 @pytest.mark.parametrize("script", ["exit 0", "export GREETING=x; exit", "exec true"])

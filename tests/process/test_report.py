@@ -23,10 +23,10 @@ def test_a_missing_file_and_one_without_a_timeline_are_errors(tmp_path: Path) ->
     done = report(tmp_path / "run/")
     assert done.returncode == 66
     assert done.stderr == (
-        f"[entrypoint] EP042 there is no timeline to read | {tmp_path}/run-timeline.json: No such file or directory | "
-        "a job writes it when it ends: give worker-0's run directory, as `entrypoint plan` names it\n"
+        f"[entrypoint] EP042 there is no timeline to read | {tmp_path}/run-state.json: No such file or directory | "
+        "give worker-0's run directory, as `entrypoint plan` names it, after the job's end\n"
     )
-    (tmp_path / "run-timeline.json").write_text("{}")
+    (tmp_path / "run-state.json").write_text("{}")
     done = report(tmp_path / "run")
     assert (done.returncode, done.stderr.count("\n")) == (66, 1)
-    assert "is no timeline" in done.stderr
+    assert "is no record" in done.stderr

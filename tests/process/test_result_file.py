@@ -16,13 +16,13 @@ from tests.process.bench import Bench
 
 
 def result(bench: Bench) -> dict[str, Any]:
-    """The line beside the run directory, which is gone."""
-    path = bench.folder / "run-result.json"
+    """The result in the record beside the run directory, which is gone."""
+    path = bench.folder / "run-state.json"
     assert not bench.run_dir.exists()
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     text = path.read_text()
     assert text.count("\n") == 1
-    fields: dict[str, Any] = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)["result"]
     assert list(fields) == ["status", "reason", "node", "job", "class"]
     assert fields["node"] == os.uname().nodename
     assert [path.name for path in bench.folder.iterdir() if path.name.startswith(".")] == []
@@ -53,21 +53,21 @@ def test_a_stop(bench: Bench) -> None:
 def test_an_error_before_anything_starts(bench: Bench) -> None:
     hosts = ("--hosts", "a=127.0.0.1,b=127.0.0.2", "--node-rank", "0")
     assert run(bench, *hosts, "--launcher", "mpirun", "--", "true") == 78
-    fields = json.loads((bench.folder / "run-result.json").read_text())
+    fields = json.loads((bench.folder / "run-state.json").read_text())["result"]
     assert (fields["status"], fields["class"], fields["node"]) == (78, "config", "a")
     assert "no secret and no key files" in fields["reason"]
 
 
 def test_the_result_of_an_earlier_run_goes_away(bench: Bench) -> None:
     """A program that we become has no result of ours, nor of another's."""
-    old = bench.folder / "run-result.json"
+    old = bench.folder / "run-state.json"
     old.write_text("{}\n")
     assert run(bench, "--", "true") == 0
     assert not old.exists()
 
 
 def test_a_place_that_cannot_be_written_changes_nothing(bench: Bench) -> None:
-    blocked = bench.folder / "run-result.json"
+    blocked = bench.folder / "run-state.json"
     (blocked / "in-the-way").mkdir(parents=True)
     assert bench.run("sh", "-c", "exit 7", slots=1) == 7
     assert "Traceback" not in bench.err
@@ -77,7 +77,7 @@ def test_a_place_that_cannot_be_written_changes_nothing(bench: Bench) -> None:
 def test_what_lies_there_is_replaced_and_not_followed(bench: Bench, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("mine")
-    (bench.folder / "run-result.json").symlink_to(other)
+    (bench.folder / "run-state.json").symlink_to(other)
     assert bench.run("true", slots=1) == 0
     assert other.read_text() == "mine"
     assert result(bench)["status"] == 0

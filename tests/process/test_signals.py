@@ -39,7 +39,7 @@ def hooked(bench: Bench, script: str, *words: str, first: bool = False, **env: s
 
 
 def result(bench: Bench) -> dict[str, object]:
-    read: dict[str, object] = json.loads((bench.folder / "run-result.json").read_text())
+    read: dict[str, object] = json.loads((bench.folder / "run-state.json").read_text())["result"]
     return read
 
 

@@ -1,4 +1,4 @@
-"""`entrypoint status` beside a real boot, and metrics: whoever asks learns how it is, and disturbs nothing."""
+"""`entrypoint status` of a real boot, by its record file, and metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +30,11 @@ from entrypoint.model import Outcome
 from entrypoint.output.log import Logger
 from entrypoint.phases import Phase
 from entrypoint.record import server, status
+from entrypoint.record.file import RecordFile, record_of
+from entrypoint.record.live import LiveRecord
+from entrypoint.record.nodes import NodeTable
+from entrypoint.record.status import load
+from entrypoint.values import replace
 from tests.cluster import free_port
 from tests.process.bench import Bench, in_loop, until
 from tests.simulation.world import plans
@@ -51,6 +55,10 @@ def place() -> Iterator[Path]:
     """A folder with a name that is short enough for a socket's address."""
     with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as name:
         yield Path(name)
+
+
+def record(bench: Bench) -> Path:
+    return Path(record_of(str(bench.run_dir)))
 
 
 def go(bench: Bench) -> None:
@@ -74,7 +82,7 @@ def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.control("a frozen or killed entrypoint is never reported as running well")
 def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen[str]) -> None:
-    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
+    until(lambda: re.search("running .* 2 ", ask(bench)[1]), "the ranks to be seen")
     code, out, err = ask(bench)
     assert (code, err) == (0, "")
     title, head, row = out.splitlines()
@@ -84,13 +92,13 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     code, out, err = ask(bench, "--json")
     shown = json.loads(out)
     assert (code, shown["phase"], shown["outcome"], shown["version"]) == (0, "running", None, 1)
-    assert stat.S_IMODE((bench.run_dir / "entrypoint.sock").stat().st_mode) == 0o600
+    assert stat.S_IMODE(record(bench).stat().st_mode) == 0o600
     go(bench)
     assert running.wait(30) == 7
     code, out, err = ask(bench)
     assert (code, err) == (7, "")
     assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7\n", out)
-    assert not bench.run_dir.exists(), "the socket is gone with it"
+    assert stat.S_IMODE(record(bench).stat().st_mode) == 0o644
 
 
 def test_a_good_end_is_0(bench: Bench) -> None:
@@ -105,31 +113,52 @@ def test_many_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
-def test_a_frozen_entrypoint_is_named_in_3_s(bench: Bench, running: subprocess.Popen[str]) -> None:
+def test_a_stopped_entrypoint_is_named_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
+    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     running.send_signal(signal.SIGSTOP)
-    begun = time.monotonic()
     code, out, err = ask(bench)
-    took = time.monotonic() - begun
     running.send_signal(signal.SIGCONT)
     assert (code, out) == (69, "")
-    assert f"process {running.pid} in {bench.run_dir}: nothing came within 3s | it is stopped (SIGSTOP" in err
-    assert 2.9 < took < 10
+    assert f"process {running.pid} in {bench.run_dir}: its record is " in err
+    assert "old | it is stopped (SIGSTOP" in err
     assert ask(bench)[0] == 0, "it goes on"
 
 
 @pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
+def test_an_entrypoint_that_writes_nothing_more_is_named(bench: Bench, running: subprocess.Popen[str]) -> None:
+    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
+    written = load(str(record(bench)))
+    old = replace(written, at=time.monotonic() - written.pause - status._LATE - 1)
+    with pytest.raises(status.Silent, match=r"its record is 7.*s old \| it gets no processor time"):
+        status._state(old, bench.run_dir)
+    assert status._state(written, bench.run_dir)["phase"] == "running", "the control"
+
+
+@pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
 def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Popen[str]) -> None:
+    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     running.kill()
     running.wait()
     code, _, err = ask(bench)
     assert code == 69
-    assert "has ended without a result" in err
-    assert "it was killed" in err
+    assert f"has ended without a result | process {running.pid} is gone; " in err
+    assert "before, it was: running | it was killed" in err
+
+
+def test_another_process_with_its_number_is_not_taken_for_it(bench: Bench, running: subprocess.Popen[str]) -> None:
+    until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
+    process = load(str(record(bench))).process
+    assert process
+    assert status._process_state(process) in "RSD"
+    assert status._process_state(replace(process, started=process.started + 1)) == "X"
+    assert status._process_state(replace(process, namespace=1)) == "?"
 
 
 def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status.health, "states", list)
-    with pytest.raises(EntrypointError, match=r"EP030 there is no boot to ask \| .*/nowhere: No such file") as error:
+    with pytest.raises(
+        EntrypointError, match=r"EP030 there is no boot to ask \| .*/nowhere-state.json: No such file"
+    ) as error:
         status.ask(place / "nowhere")
     assert error.value.status == 66
     monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * 99)
@@ -165,7 +194,7 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
     words = [sys.executable, "-c", AS_ANOTHER, str(place / "run")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (77, ""), done
-    assert f"another user's | {place}/run is owned by 0, we are 65534 | ask as that user" in done.stderr
+    assert f"another user's | {place}/run-state.json is owned by 0, we are 65534 | ask as that user" in done.stderr
     go(bench)
     assert running.wait(30) == 0
 
@@ -178,7 +207,7 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
         ({"/b": 2, "/c": 3}, 1, "/b"),  # then the user of PID 1
         ({"/a": 1, "/b": 1}, 2, "EP032 several entrypoints boot here"),
         ({}, 1, "EP033 a boot has begun here, and has no state yet"),
-        ({"/c": 3}, 0, "EP031 this boot is another user's"),
+        ({"/c": 3}, 0, "EP031 this record is another user's"),
         ({}, 0, "EP030 there is no boot to ask"),
     ],
 )
@@ -196,27 +225,20 @@ def test_whose_boot_it_is(live: dict[str, int], boots: int, found: str, monkeypa
 
 
 def test_the_kernel_s_list_of_sockets(place: Path) -> None:
-    (place / "with a space").mkdir()
-    rows = [
-        f"0000: 00000002 00000000 00010000 0001 01 {number} {path}"
-        for number, path in enumerate(
-            (f"{place}/entrypoint.sock", f"{place}/with a space/entrypoint.sock", f"{place}/x")
-        )
-    ]
-    rows += [
-        "0000: 00000002 00000000 00010000 0001 01 77",
-        "0000: 1 0 0 1 01 78 @entrypoint.sock",
-        "0000: /gone/entrypoint.sock",
-    ]
+    for name in ("run", "with a space"):
+        (place / f"{name}-state.json").touch()
+    row = "0000: 00000002 00000000 00010000 0001 01"
+    rows = [f"{row} 7 @entrypoint:{place}/{name}" for name in ("run", "with a space", "gone")]
+    rows += [f"{row} 77", f"{row} 78 {place}/run", f"{row} 79 @entrypoint", "0000: @entrypoint:/gone"]
     (table := place / "table").write_text("\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]) + "\n")
-    assert status._live(str(table)) == {str(place): os.geteuid(), f"{place}/with a space": os.geteuid()}
+    assert status._live(str(table)) == {f"{place}/run": os.geteuid(), f"{place}/with a space": os.geteuid()}
     assert status._live(str(place / "none")) == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_a_result_that_another_user_left_is_not_believed() -> None:
     user = 4_000_000 + os.getpid()  # a name in /tmp that no boot has
-    planted = Path(f"/tmp/entrypoint-{user}-1-result.json")
+    planted = Path(f"/tmp/entrypoint-{user}-1-state.json")
     try:
         planted.write_text("{}")
         assert status._left(user) is None
@@ -224,16 +246,6 @@ def test_a_result_that_another_user_left_is_not_believed() -> None:
         assert status._left(user) == Path(f"/tmp/entrypoint-{user}-1"), "the control"
     finally:
         planted.unlink()
-
-
-@pytest.mark.parametrize("ended", ["{}", "no json", "[]", '{"status": 7}', (1 << 40)])
-def test_a_result_that_is_none(ended: object, place: Path) -> None:
-    fields = {"reason": "r", "node": "n", "job": "j", "class": "job"}
-    text = json.dumps({**fields, "status": ended}) if isinstance(ended, int) else str(ended)
-    Path(f"{place}/run-result.json").write_text(text)
-    assert status.result(place / "run") is None
-    Path(f"{place}/run-result.json").write_text(json.dumps({**fields, "status": 7}))
-    assert status.result(place / "run") == {"phase": "ended", "status": 7, **fields}, "the control"
 
 
 def test_times_and_words_of_a_stranger_do_no_harm() -> None:
@@ -258,31 +270,13 @@ def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
     assert lines[-1] == "and 45 more"
 
 
-def test_an_answer_that_is_none_of_ours(place: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place / "entrypoint.sock"))
-        listener.listen()
-
-        def answer(body: bytes) -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + body)
-
-        for body in (b"{}", b"no json", b'{"nodes": [1]}', b"[1e999]"):
-            thread = threading.Thread(target=answer, args=(body,))
-            thread.start()
-            with pytest.raises(status.Silent, match="not as expected"):
-                status.ask(place)
-            thread.join()
-
-
 def test_it_is_found_without_any_setting(place: Path, bench: Bench) -> None:
     """In a network and a table of processes of its own, where nobody else boots."""
     script = """
 entrypoint status; echo "before $?"
 entrypoint run --launcher mpirun --run-dir "$1/somewhere" -- sh -c 'echo ready >"$1/ready"; sleep 600' x "$1" &
 for try in $(seq 200); do [ -e "$1/ready" ] || sleep 0.05; done
+for try in $(seq 50); do entrypoint status | grep -q " running " || sleep 0.1; done
 entrypoint status; echo "during $?"
 kill $!
 wait $!
@@ -305,7 +299,7 @@ wait $!
 
 def test_watch_ends_with_the_job_and_says_what_changed(bench: Bench) -> None:
     running = bench.start("sh", "-c", WAITS, slots=1, STATUS="7", flags=("--name", "demo"))
-    until(lambda: (bench.run_dir / "entrypoint.sock").exists(), "its socket")
+    until(lambda: record(bench).exists(), "its record")
     watch = subprocess.Popen([*STATUS, "--watch"], env=bench.env, stdout=subprocess.PIPE, text=True)
     assert watch.stdout
     bench.await_notes("ready")
@@ -342,7 +336,7 @@ def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
     program += "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 0.25; done"
     stalls = {"ENTRYPOINT_STALL_MINUTES": "0.04", "ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
     running = bench.start("sh", "-c", program, slots=1, flags=("--restarts", "1"), **stalls)
-    until(lambda: (bench.run_dir / "entrypoint.sock").exists(), "its socket")
+    until(lambda: record(bench).exists(), "its record")
     done = subprocess.run([*STATUS, "--watch", "--json"], env=bench.env, capture_output=True, text=True, timeout=60)
     assert (running.wait(30), done.returncode, done.stderr) == (0, 0, ""), done
     shown = [json.loads(line) for line in done.stdout.splitlines()]
@@ -380,8 +374,8 @@ def test_watch_ends_where_nobody_reads(bench: Bench, running: subprocess.Popen[s
 # Who asks holds up nobody
 
 
-async def talk(path: Path, data: bytes) -> bytes:
-    reader, writer = await asyncio.open_unix_connection(str(path))
+async def talk(port: int, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
@@ -389,34 +383,31 @@ async def talk(path: Path, data: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def door(folder: Path, answer: Callable[[str], tuple[str, str] | None]) -> Any:
-    made = server._Door(server._private(folder), answer)
+def served(metrics: Callable[[], str] = lambda: "well\n") -> Iterator[int]:
+    """The port of a server of these metrics."""
+    made = server.MetricsServer("127.0.0.1", 0, metrics)
     try:
-        yield folder / "entrypoint.sock"
+        yield made.port
     finally:
         made.close()
-
-
-def here(path: str) -> tuple[str, str] | None:
-    return ("text/plain", "x" * 4_000_000 if path == "/long" else "well\n") if path != "/none" else None
 
 
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (b"GET /it HTTP/1.1\r\nHost: here\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
-        (b"GET /it?a=b HTTP/1.0\n\n", b"HTTP/1.1 200 OK\r\n"),
+        (b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n", b"HTTP/1.1 200 OK\r\n"),
+        (b"GET /metrics?a=b HTTP/1.0\n\n", b"HTTP/1.1 200 OK\r\n"),
         (b"GET /none HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 Not Found\r\n"),
-        (b"POST /it HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed\r\n"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed\r\n"),
         (b"\xff\xfe\x00\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed\r\n"),
-        (b"GET /it HTTP/1.1\r\n".ljust(8192, b"a"), b"HTTP/1.1 431 "),
+        (b"GET /metrics HTTP/1.1\r\n".ljust(8192, b"a"), b"HTTP/1.1 431 "),
     ],
 )
-def test_what_is_asked(request_: bytes, answer: bytes, place: Path) -> None:
+def test_what_is_asked(request_: bytes, answer: bytes) -> None:
     @in_loop
     async def tried() -> None:
-        with door(place, here) as path:
-            got = await talk(path, request_)
+        with served() as port:
+            got = await talk(port, request_)
             assert got.startswith(answer)
             if b"200" in answer:
                 assert got.endswith(b"Content-Length: 5\r\nConnection: close\r\n\r\nwell\n")
@@ -425,10 +416,10 @@ def test_what_is_asked(request_: bytes, answer: bytes, place: Path) -> None:
 
 
 @pytest.mark.promise(
-    "asking for the status, or hanging while asking, changes nothing of the boot",
+    "asking for the metrics, or hanging while asking, changes nothing of the boot",
     control="its slow ones, which have their time",
 )
-def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the next have a turn."""
     monkeypatch.setattr(server, "_PATIENCE", 1.0)
 
@@ -436,20 +427,22 @@ def test_slow_ones_hold_up_nobody(place: Path, monkeypatch: pytest.MonkeyPatch) 
     async def tried() -> None:
         failed: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
-        with door(place, here) as path:
-            before, slow = len(os.listdir("/proc/self/fd")), []
+        with served(lambda: "x" * 8_000_000) as port:
+            before = len(os.listdir("/proc/self/fd"))
+            slow = []
             for number in range(12):
-                connection = socket.socket(socket.AF_UNIX)
+                connection = socket.create_connection(("127.0.0.1", port))
                 connection.setblocking(False)
-                connection.connect(str(path))
                 if number % 2:
-                    connection.send(b"GET /long HTTP/1.1\r\n\r\n")
+                    connection.send(b"GET /metrics HTTP/1.1\r\n\r\n")
                 slow.append(connection)
             begun = time.monotonic()
-            await asyncio.sleep(0.2)
-            assert time.monotonic() - begun < 0.8, "the loop was held up"
-            assert len(os.listdir("/proc/self/fd")) - before == 12 + 8, "eight are taken"
-            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).endswith(b"well\n")
+            while len(os.listdir("/proc/self/fd")) - before < 12 + 8:  # eight are taken
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            assert time.monotonic() - begun < 0.9, "the loop was held up"
+            assert len(os.listdir("/proc/self/fd")) - before == 12 + 8
+            assert (await talk(port, b"GET /none HTTP/1.1\r\n\r\n")).endswith(b"not here\n")
             assert time.monotonic() - begun > 0.9, "the control: the slow ones had their time"
             for connection in slow:
                 connection.close()
@@ -474,39 +467,69 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
 def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text keeps its place, also where a peer's words hold what separates them."""
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
-    spec, plan, _ = plans(3, "mpirun", 0, 0)
+    _, plan, _ = plans(3, "mpirun", 0, 0)
     told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
-    shown = server.State(spec, plan, told, place, lambda: 0.0, Logger())
-    details = {1: "x\0hush-hush-hush", 2: "no DNS"}
-    wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
-    shown.saw(events.TimerFired(), wanted, time.monotonic())
-    seen = json.loads(shown._status())
-    assert [each["detail"] for each in seen["nodes"]] == ["", "x (not shown)", "no DNS"]
-    assert seen["outcome"] == {"status": 7, "reason": "a (not shown) reason"}
+    kept = RecordFile(print)
+
+    @in_loop
+    async def tried() -> None:
+        live = LiveRecord(plan, told, kept, lambda: 0.0, Logger())
+        details = {1: "x\0hush-hush-hush", 2: "no DNS"}
+        wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
+        live.saw(events.TimerFired(), wanted, time.monotonic())
+        live.close()
+
+    tried()
+    assert kept.status
+    assert [node.detail for node in kept.status.nodes] == ["", "x (not shown)", "no DNS"]
+    assert kept.status.outcome
+    assert kept.status.outcome.reason == "a (not shown) reason"
 
 
-def test_an_error_in_an_answer_ends_nothing(place: Path) -> None:
-    def fails(path: str) -> None:
+@pytest.mark.parametrize("first", ["update", "end"])
+def test_a_write_that_hangs_does_not_come_after_the_result(first: str, place: Path) -> None:
+    _, plan, _ = plans(1, "mpirun", 0, 0)
+    kept = RecordFile(print)
+    kept.about(replace(plan.topology, run_dir=str(place / "run")))
+    status_now = NodeTable(plan, 0.0).snapshot(1.0, 1, None)
+    for what in ("update", "end") if first == "update" else ("end", "update"):
+        if what == "update":
+            kept.update(status_now, 1.0, 3.0)
+        else:
+            kept.end(Outcome(7, "done"))
+    assert load(record_of(str(place / "run"))).result
+
+
+def test_a_full_disk_costs_the_record_and_not_the_job(bench: Bench) -> None:
+    folder = bench.folder / "tiny"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=3", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may mount nothing")
+    try:
+        file = RecordFile(print)
+        _, plan, _ = plans(1, "mpirun", 0, 0)
+        file.about(replace(plan.topology, run_dir=str(folder / "run")))
+        for name in ("a", "b"):
+            (folder / name).touch()
+        with pytest.raises(OSError, match="No space left"):
+            file.update(NodeTable(plan, 0.0).snapshot(1.0, 1, None), 1.0, 3.0)
+        assert sorted(os.listdir(folder)) == ["a", "b"]
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_an_error_in_an_answer_ends_nothing() -> None:
+    def fails() -> str:
         raise ValueError("no")
 
     @in_loop
     async def tried() -> None:
         failed: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
-        with door(place, fails) as path:
-            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
+        with served(fails) as port:
+            assert (await talk(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
         assert failed == []
-
-    tried()
-
-
-def test_what_a_killed_one_left_is_taken_over(place: Path) -> None:
-    @in_loop
-    async def tried() -> None:
-        left = server._private(place)
-        left.close()  # and its socket's file stays
-        with door(place, here) as path:
-            assert (await talk(path, b"GET /it HTTP/1.1\r\n\r\n")).endswith(b"well\n")
 
     tried()
 
@@ -531,7 +554,7 @@ def test_a_port(bench: Bench) -> None:
     text = fetched(port)
     assert text.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
     assert 'entrypoint_ranks{job="demo",node="worker-0",seen_from="worker-0",state="running"} 2' in text
-    assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are for the run directory's owner"
+    assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are in the record alone"
     assert "hush" not in text
     assert "warning" not in bench.err
     go(bench)

@@ -13,15 +13,17 @@ import pytest
 COST = """
 import sys, time
 from entrypoint.system import files, proc
-from entrypoint.record import result
+from entrypoint.record import file
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Device, Node, Topology
+from entrypoint.model import Device, Node, Outcome, Topology
 from entrypoint.session import codec
 import json, pathlib
 begun = time.process_time()
 from entrypoint.record import timeline
 from entrypoint.record.recorder import TimelineRecorder
 topology = Topology("job", (Node(0, "a", 64), Node(1, "b", 64)), 1, "local", Device("cpu", 0, ""), sys.argv[1], "u")
+record_file = file.RecordFile(print)
+record_file.about(topology)
 now = time.monotonic()
 record = TimelineRecorder(topology, timeline.before(now, now), now)
 record.event(events.Started(), now)
@@ -32,7 +34,8 @@ for rank in range(64):
     for what in ("start", "output", "end"):
         record.rank(what, f"rank {{rank}}", time.monotonic())
 size = len(codec.pack(record.told(time.monotonic())))
-timeline.save(record, False)
+record_file.timeline = record.recording(time.monotonic(), False)
+record_file.end(Outcome(0, "done"))
 print((time.process_time() - begun) * 1000, size)
 """
 
@@ -55,6 +58,6 @@ def test_a_node_pays_less_than_10_ms(tmp_path: Path, record_property: Callable[[
     milliseconds, size = min(cost(tmp_path, turns=100) for _ in range(5))
     record_property("seen", f"{milliseconds:.1f} ms of processor time, {size} bytes sent")
     assert milliseconds < 10
-    assert len(json.loads((tmp_path / "run-timeline.json").read_text())["phases"]) > 128
+    assert len(json.loads((tmp_path / "run-state.json").read_text())["timeline"]["phases"]) > 128
     # Control: what costs more is seen.
     assert cost(tmp_path, turns=100_000)[0] > 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,9 +13,14 @@ import pytest
 
 from entrypoint.record import status
 from entrypoint.system import files
-from tests.process.bench import Bench, until
 
-FORGED = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}
+RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}
+RECORD = {
+    "version": 1, "toolkit": "0.1.0", "result": RESULT,
+    "timeline": {
+        "job": "j", "me": 0, "hosts": ["a"], "alone": True, "peers": {}, "phases": [["run", 0, 1, ""]],
+    },
+}  # fmt: skip
 OTHER = 3000  # a user who is nobody here
 HUGE = "9" * 5000
 
@@ -48,44 +52,18 @@ def put(path: Path, content: object, owner: int) -> None:
     "`status` and `report` trust no file that another user wrote", control="their own case of the right owner"
 )
 @needs_root
-@pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 69)])
-def test_the_result_of_a_killed_boot(owner: int, expected: int, shared: Path, bench: Bench) -> None:
-    """Its own result is believed, and that of another user is not."""
-    bench.env["ENTRYPOINT_RUN_DIR"] = str(shared / "run")
-    running = bench.start("sh", "-c", 'echo ready >>"$NOTES"; exec sleep 600', slots=1)
-    bench.await_notes("ready")
-    running.send_signal(signal.SIGKILL)
-    running.wait(30)
-    until(lambda: not bench.left(), "its end")
-    put(shared / "run-result.json", FORGED, owner)
-    found, out, err = asked("status", "--run-dir", str(shared / "run"))
-    assert (found, "done" in out) == (expected, expected == 0)
-    assert ("EP033 the entrypoint has ended without a result" in err) == (expected == 69)
-
-
-@pytest.mark.promise("`status` and `report` trust no file that another user wrote")
-@needs_root
 @pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 77)])
-def test_a_timeline(owner: int, expected: int, shared: Path) -> None:
-    timeline = {
-        "version": 1, "toolkit": "0.1.0", "job": "job", "me": 0, "hosts": ["node-0"], "alone": True,
-        "phases": [["roll call", 0, 1, ""]], "peers": {},
-    }  # fmt: skip
-    put(shared / "run-timeline.json", timeline, owner)
-    put(shared / "run-result.json", {**FORGED, "reason": "forged"}, OTHER)
-    found, out, err = asked("report", str(shared / "run"))
-    assert (found, "node-0" in out) == (expected, expected == 0)
-    assert "forged" not in out + err
-    if expected:
-        assert f"EP031 this timeline is another user's | {shared}/run-timeline.json is owned by {OTHER}" in err
-
-
-@needs_root
-def test_who_answers_for_a_boot(shared: Path) -> None:
-    (shared / "run").mkdir()
-    os.chown(shared / "run", OTHER, OTHER)
-    found, _, err = asked("status", "--run-dir", str(shared / "run"))
-    assert (found, f"EP031 this boot is another user's | {shared}/run is owned by {OTHER}" in err) == (77, True)
+def test_a_record_in_a_folder_of_all(owner: int, expected: int, shared: Path) -> None:
+    """Its own record is believed, and that of another user is not."""
+    put(shared / "run-state.json", RECORD, owner)
+    for words, shown in (
+        (["status", "--run-dir", str(shared / "run")], "done"),
+        (["report", str(shared / "run")], "a"),
+    ):
+        found, out, err = asked(*words)
+        assert (found, shown in out) == (expected, expected == 0), err
+        refused = f"EP031 this record is another user's | {shared}/run-state.json is owned by {OTHER}" in err
+        assert refused == (expected == 77)
 
 
 @needs_root
@@ -102,51 +80,40 @@ def test_whose_files_are_believed(shared: Path, tmp_path: Path) -> None:
 
 
 DEEP = "[" * 100_000
-NO_RESULT = {
-    "deep": f'{{"status": {DEEP}',
-    "many digits": json.dumps(FORGED).replace("0,", f"{HUGE},", 1),
-    "no number": json.dumps(FORGED).replace("0,", "1e400,", 1),
-    "true": json.dumps({**FORGED, "status": True}),
+TEXT = json.dumps(RECORD)
+
+
+def text_with(old: str, new: str) -> str:
+    """Return a record that is valid except for one value."""
+    assert TEXT.count(old) == 1
+    return TEXT.replace(old, new)
+
+
+NO_RECORD = {
+    "deep": text_with('"result": {', f'"result": {DEEP}'),
+    "many digits": text_with('"status": 0', f'"status": {HUGE}'),
+    "no number": text_with('"status": 0', '"status": 1e400'),
+    "true": text_with('"status": 0', '"status": true'),
     "a list": "[]",
     "nothing": "",
+    "endless": text_with("0, 1,", "0, 1e400,"),
+    "not a number": text_with("0, 1,", "0, NaN,"),
+    "long": text_with("0, 1,", "0, 1e200,"),
+    "no rank": text_with('"me": 0', '"me": 1e400'),
+    "digits": text_with('"me": 0', f'"me": {HUGE}'),
+    "no names": text_with('["a"]', "[1]"),
 }
 
 
-@pytest.mark.parametrize("kind", NO_RESULT)
-def test_a_result_that_is_none(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "run-result.json").write_text(NO_RESULT[kind])
-    assert status.result(tmp_path / "run") is None
-    (tmp_path / "run-result.json").write_text(json.dumps(FORGED))
-    assert status.result(tmp_path / "run") == {"phase": "ended", **FORGED}, "the control"
-
-
-TIMELINE = (
-    '{"version":1,"toolkit":"0.1.0","job":"j","me":0,"hosts":["a"],"alone":true,"peers":{},"phases":[["run",0,1,""]]}'
-)
-
-
-def timeline_with(old: str, new: str) -> str:
-    """Return a timeline that is valid except for one value."""
-    assert TIMELINE.count(old) == 1
-    return TIMELINE.replace(old, new)
-
-
-NO_TIMELINE = {
-    "deep": f'{{"version": 1, "hosts": {DEEP}',
-    "endless": timeline_with("0,1,", "0,1e400,"),
-    "not a number": timeline_with("0,1,", "0,NaN,"),
-    "long": timeline_with("0,1,", "0,1e200,"),
-    "no rank": timeline_with('"me":0', '"me":1e400'),
-    "digits": timeline_with('"me":0', f'"me":{HUGE}'),
-    "no names": timeline_with('["a"]', "[1]"),
-}
-
-
-@pytest.mark.parametrize("kind", NO_TIMELINE)
-def test_a_timeline_that_is_none(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "run-timeline.json").write_text(NO_TIMELINE[kind])
+@pytest.mark.parametrize("kind", NO_RECORD)
+def test_a_record_that_is_none(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "run-state.json").write_text(NO_RECORD[kind])
     found, _, err = asked("report", str(tmp_path / "run"))
     assert (found, "EP042" in err) == (66, True), err
+    with pytest.raises(status.Silent, match="EP033 the record is not as expected"):
+        status.ask(tmp_path / "run")
+    (tmp_path / "run-state.json").write_text(TEXT)
+    assert status.ask(tmp_path / "run") == {"phase": "ended", **RESULT}, "the control"
 
 
 @pytest.mark.parametrize("words", [HUGE, f"EP{HUGE}", "x" * 100_000, "999"])

@@ -17,7 +17,7 @@ SAGEMAKER = {
     "TRAINING_JOB_NAME": "job", "SM_HOSTS": json.dumps([f"a{EVIL}", "b"]), "SM_CURRENT_HOST": "b",
 }  # fmt: skip
 TIMELINE = {
-    "version": 1, "job": EVIL, "me": 0, "hosts": [f"a{EVIL}", "b"], "alone": False,
+    "job": EVIL, "me": 0, "hosts": [f"a{EVIL}", "b"], "alone": False,
     "phases": [[f"x{EVIL}", 0, 1, ""], ["roll call", 0, 1, EVIL]],
     "peers": {"1": {"part": None, "answered": None, "why": EVIL}},
 }  # fmt: skip
@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "a run directory": (["status", "--run-dir", f"/{EVIL}"], {}),
     "a folder to report": (["report", f"/{EVIL}"], {}),
     "a timeline": (["report", "run"], {}),
+    "a timeline that is none": (["report", "broken"], {}),
     "a result": (["status", "--run-dir", "run"], {}),
     "a rank table": (["ranktable", "check", "table.json"], {}),
     "facts": (["facts"], SAGEMAKER),
@@ -47,8 +48,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 
 def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]:
-    for name, content in (("run-timeline.json", TIMELINE), ("run-result.json", RESULT)):
-        (folder / name).write_text(json.dumps(content))
+    record = {"version": 1, "toolkit": EVIL, "result": RESULT, "timeline": TIMELINE}
+    (folder / "broken-state.json").write_text(json.dumps(record))
+    record["timeline"] = {**TIMELINE, "phases": [["roll call", 0, 1, ""]], "peers": {}}
+    (folder / "run-state.json").write_text(json.dumps(record))
     (folder / "table.json").write_text(json.dumps({"version": EVIL, "status": EVIL}))
     base = {"PATH": os.environ["PATH"], "HOME": str(folder), "ENTRYPOINT_RUN_DIR": str(folder / "boot")}
     done = subprocess.run(

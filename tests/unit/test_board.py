@@ -18,7 +18,11 @@ from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.phases import STATUSES
 from entrypoint.plan import settle
 from entrypoint.record import metrics
+from entrypoint.record.content import JobStatus, Record
 from entrypoint.record.nodes import NodeTable
+from entrypoint.values import replace
+from entrypoint.wire import read as read_json
+from entrypoint.wire import to_json
 
 pytestmark = pytest.mark.see
 ROOT = Path(__file__).parents[2]
@@ -58,8 +62,11 @@ class Seen:
     def says(self, node: int, *messages: Any) -> Seen:
         return self.step(*(events.MessageReceived(node, message) for message in messages))
 
-    def shown(self, outcome: Outcome | None = None, idle: float | None = None) -> dict[str, Any]:
+    def status(self, outcome: Outcome | None = None, idle: float | None = None) -> JobStatus:
         return self.board.snapshot(self.now, 1, outcome, idle)
+
+    def shown(self, outcome: Outcome | None = None, idle: float | None = None) -> dict[str, Any]:
+        return dict(json.loads(to_json(self.status(outcome, idle))))
 
     def phases(self) -> list[str]:
         return [each["phase"] for each in self.shown()["nodes"]]
@@ -206,13 +213,26 @@ def test_a_worker_shows_a_lost_leader(silent: bool) -> None:
     assert seen.details()[0]
 
 
+def test_a_state_is_read_as_it_was_written_and_grows_older() -> None:
+    status = started().step(events.RankStarted()).says(1, messages.Pong(1.5, 0)).status(DONE, idle=3.0)
+    record = Record(version=1, toolkit=__version__, status=status)
+    copy = read_json(Record, json.loads(to_json(record)))
+    assert copy == record
+    later = status.later(2.5)
+    for before, after in zip(status.nodes, later.nodes, strict=True):
+        for name in ("since_seconds", "heartbeat_seconds", "idle_seconds"):
+            seconds = getattr(before, name)
+            assert getattr(after, name) == (None if seconds is None else seconds + 2.5), name
+    assert later.up_seconds == status.up_seconds + 2.5
+
+
 def test_one_node_is_alone() -> None:
     read = spec.load("launcher: mpirun\nslots: 2\ncommand: [train]", "job.yaml", {}, {})
     alone = settle(read, FACTS)
     board, machine = NodeTable(alone, 5.0), Leader(read, FACTS, alone, 1)
     for now, event in ((6.0, events.Started()), (7.0, events.Prepared(2, None))):
         board.saw(event, machine.handle(event, now), now)
-    assert [each["phase"] for each in board.snapshot(8.0, 1, None)["nodes"]] == ["launching"]
+    assert [node.phase for node in board.snapshot(8.0, 1, None).nodes] == ["launching"]
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -236,7 +256,7 @@ def one(samples: Samples, name: str, **labels: str) -> float:
 
 
 def text_of(seen: Seen, outcome: Outcome | None = None) -> str:
-    return metrics.text(seen.shown(outcome, idle=3.0), 2, 5)
+    return metrics.text(seen.status(outcome, idle=3.0), 5)
 
 
 def test_metrics_say_what_the_status_does() -> None:
@@ -282,7 +302,7 @@ def test_no_two_nodes_have_a_sample_in_common() -> None:
     """Two sources of one sample would contradict each other at Prometheus."""
 
     def told(me: int, *without: str) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-        found = read(metrics.text(Seen(me).shown(), 2, 0))
+        found = read(metrics.text(Seen(me).status(), 0))
         return {
             (name, frozenset((label, value) for label, value in labels.items() if label not in without))
             for name, samples in found.items()
@@ -294,9 +314,8 @@ def test_no_two_nodes_have_a_sample_in_common() -> None:
 
 
 def test_odd_words_break_no_line() -> None:
-    seen = Seen(0)
-    shown = seen.shown() | {"job": 'a"b\\c\nd', "launcher": "\u00e9"}
-    found = read(metrics.text(shown, 2, 0))
+    status = replace(Seen(0).status(), job='a"b\\c\nd', launcher="\u00e9")
+    found = read(metrics.text(status, 0))
     assert one(found, "entrypoint_info", job='a"b\\c\nd', launcher="\u00e9") == 1
 
 

@@ -27,7 +27,7 @@ ENDS |= {"RunDirTaken": 78}
 PASSED_ON = {
     "check/report.py": ["words"],  # nothing is wrong
     "errors.py": ["str(self)"],
-    "record/result.py": ["'; '.join(error.lines())"],
+    "record/file.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
     "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],  # what two_leaders says
     "job/launch.py": ["self._lost"],

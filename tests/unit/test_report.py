@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from entrypoint.errors import NoInputError
-from entrypoint.record.merge import ClockShift, parse
+from entrypoint.record.merge import ClockShift
 from entrypoint.record.page import Axis, page
+from entrypoint.record.status import load
 from entrypoint.record.trace import trace
 from entrypoint.record.words import table, who_was_last
+from entrypoint.wire import Invalid
 from tests.made_up import merged, recorded, timeline
 
 THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
@@ -185,16 +187,17 @@ def test_a_run_of_hours_does_not_hide_the_boot() -> None:
     "text",
     [
         *("", "{", "[]", "{}", '{"version": 1}', "[" * 100_000),
-        '{"version": 1, "me": 7, "hosts": [], "peers": {}}',
-        '{"version": 1, "me": 0, "hosts": ["a"], "peers": [], "phases": [1]}',
+        '{"version": 1, "toolkit": "", "timeline": {"me": 7, "hosts": [], "peers": {}}}',
+        '{"version": 1, "toolkit": "", "timeline": {"me": 0, "hosts": ["a"], "peers": [], "phases": [1]}}',
+        '{"version": 2, "toolkit": "", "timeline": null}',
     ],
 )
-def test_what_is_no_timeline_is_refused(text: str) -> None:
-    with pytest.raises(NoInputError, match="x is no timeline"):
-        parse(text, "x")
-
-
-def test_a_timeline_of_another_version_is_refused() -> None:
-    with pytest.raises(NoInputError, match="its version is 2, this toolkit reads 1"):
-        parse(json.dumps({**recorded(), "version": 2}), "x")
-    assert parse(json.dumps(recorded()), "x").job == "resnet-50"
+def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run-state.json").write_text(text)
+    with pytest.raises(Invalid):
+        load(str(tmp_path / "run-state.json"))
+    whole = {"version": 1, "toolkit": "", "timeline": recorded()}
+    (tmp_path / "run-state.json").write_text(json.dumps(whole))
+    timeline = load(str(tmp_path / "run-state.json")).timeline
+    assert timeline
+    assert timeline.job == "resnet-50", "the control"

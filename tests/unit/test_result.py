@@ -1,4 +1,4 @@
-"""The result's one line of JSON, as a function; tests/process/test_result_file.py has real processes."""
+"""The job's result, as a function; tests/process/test_result_file.py has real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Node, Outcome, Topology
-from entrypoint.record.result import NodeResult, classify, line
+from entrypoint.record.file import RecordFile, classify, result_of
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,8 @@ def test_a_program_may_use_our_statuses_itself(status: int, kind: str) -> None:
     assert classify(Outcome(status, "rank 3 on worker-1 ended", program=True)) == kind
 
 
-def test_the_line() -> None:
-    text = line(Outcome(7, 'rank 1 on wörker-1 said "no"\nexited with 7'), "worker-0", "demo", {})
-    assert text == (
-        '{"status": 7, "reason": "rank 1 on w\\u00f6rker-1 said \\"no\\"\\nexited with 7",'
-        ' "node": "worker-0", "job": "demo", "class": "job"}\n'
-    )
+def line(outcome: Outcome, node: str, job: str, environ: dict[str, str]) -> str:
+    return f"{json.dumps(result_of(outcome, node, job, environ))}\n"
 
 
 @pytest.mark.parametrize("character", ["x", "ä", "\U0001f600", "\udcff", "\n"])
@@ -107,7 +103,7 @@ def topology(folder: Path) -> Topology:
 
 def forge(folder: Path) -> Path:
     os.seteuid(0)
-    file = folder / "run-result.json"
+    file = folder / "run-state.json"
     file.write_text('{"status": 0}')
     os.chown(file, 1234, 1234)
     os.seteuid(65534)
@@ -117,9 +113,9 @@ def forge(folder: Path) -> Path:
 def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
     file = forge(shared)
     with pytest.raises(ConfigError) as caught:
-        NodeResult(print).about(topology(shared))
+        RecordFile(print).about(topology(shared))
     assert str(caught.value) == (
-        f"EP411 another user's file is in the place of this job's result | {file} is owned by 1234, we are 65534"
+        f"EP411 another user's file is where this job's record goes | {file} is owned by 1234, we are 65534"
         " | remove it, or set ENTRYPOINT_RUN_DIR to another place"
     )
 
@@ -127,13 +123,13 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
 def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     """What came into its place while the job ran is not taken for it unnoticed."""
     said: list[str] = []
-    result = NodeResult(said.append)
+    result = RecordFile(said.append)
     result.about(topology(shared))
     assert result.end(Outcome(7, "x")).status == 7
-    assert (json.loads((shared / "run-result.json").read_text())["status"], said) == (7, [])
+    assert (json.loads((shared / "run-state.json").read_text())["result"]["status"], said) == (7, [])
     result.about(topology(shared))
     file = forge(shared)
     assert result.end(Outcome(7, "x")).status == 7
-    do = "whatever lies there is not this job's"
-    assert said == [f"EP415 the result cannot be written | {file}: Operation not permitted | {do}"]
-    assert sorted(os.listdir(shared)) == ["run-result.json"]
+    hint = "whatever is there is not this job's result"
+    assert said == [f"EP415 the result cannot be written | {file}: Operation not permitted | {hint}"]
+    assert sorted(os.listdir(shared)) == ["run-state.json"]

@@ -319,7 +319,7 @@ def test_what_has_not_their_form_is_a_mistake_still(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["run_dir", "log_dir", "workdir", "secret_file", "mpi.hostfile"])
 def test_a_path_has_one_spelling(path: str) -> None:
-    """Names are put after it: `-result.json`, `/rank.env`."""
+    """Names are put after it: `-state.json`, `/rank.env`."""
     for text in ("/x/run", "/x/run/", "//x//run", "/x/./run//"):
         made = job(None, {f"ENTRYPOINT_{path.upper().replace('.', '_')}": text})
         assert operator.attrgetter(path)(made) == "/x/run"

@@ -1,0 +1,141 @@
+"""What a node's record file holds: how the job ended, the state of the boot, and its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from entrypoint.job import messages
+from entrypoint.phases import NAMES
+from entrypoint.text import SENTENCE
+from entrypoint.values import dataclass, replace
+from entrypoint.wire import Invalid, Length, Range, json_object, one_of
+
+VERSION = 1  # of a record; of the status that `entrypoint status --json` prints, too
+BEAT = 3.0  # seconds between two writes of a small record while nothing changes
+
+Nodes = Length(1 << 20)
+Name = Annotated[str, Length(300)]
+Number = Annotated[int, Range(0, 1 << 31)]
+Seconds = Annotated[float, Range(0, 1e12)]
+Version = Annotated[int, Range(VERSION, VERSION)]
+Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
+
+
+def _result(value: Any) -> dict[str, Any]:
+    """The job's result: an object with exactly the fields that docs/reference/exit-codes.md lists."""
+    fields = dict.fromkeys(("status", "reason", "node", "job", "class"), str) | {"status": int}
+    result = json_object(value)
+    for name, kind in fields.items():
+        if type(result.get(name)) is not kind:
+            raise Invalid(f"{name} is missing or of another type", value)
+    if not 0 <= result["status"] <= 255:
+        raise Invalid("status is not from 0 to 255", value)
+    return {name: result[name] for name in fields}
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """One node as this one sees it. Durations are seconds; None where nothing is known."""
+
+    node: Name
+    host: Name
+    phase: Name
+    since_seconds: Seconds
+    heartbeat_seconds: Seconds | None  # since it last sent something
+    ranks: Number | None  # or programs of a launcher that starts them itself
+    ranks_ended: Number
+    idle_seconds: Seconds | None  # since one of its ranks printed something
+    detail: Annotated[str, Length(SENTENCE)]
+
+
+@dataclass(frozen=True)
+class KnownOutcome:
+    """How the job will end, while its programs are stopped."""
+
+    status: messages.Status
+    reason: Annotated[str, Length(SENTENCE)]
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """The state of a boot: what `entrypoint status --json` prints, and what the metrics are made of."""
+
+    version: Version
+    toolkit: Name
+    job: Name
+    node: Name
+    host: Name
+    launcher: Name
+    attempt: Number
+    phase: Name
+    up_seconds: Seconds
+    boot_seconds: Seconds | None  # until this node's ranks ran
+    job_nodes: Number
+    roll_call: Name
+    outcome: KnownOutcome | None
+    nodes: Annotated[tuple[NodeStatus, ...], Nodes]
+
+    def later(self, seconds: float) -> JobStatus:
+        """Return what it is so many seconds later, if nothing has changed."""
+
+        def add(value: float | None) -> float | None:
+            return None if value is None else round(value + seconds, 3)
+
+        nodes = tuple(
+            replace(
+                node,
+                since_seconds=round(node.since_seconds + seconds, 3),
+                heartbeat_seconds=add(node.heartbeat_seconds),
+                idle_seconds=add(node.idle_seconds),
+            )
+            for node in self.nodes
+        )
+        return replace(self, up_seconds=round(self.up_seconds + seconds, 3), nodes=nodes)
+
+
+@dataclass
+class PeerTimes:
+    """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
+
+    part: messages.Phases | None = None  # what it told of itself
+    answered: messages.Time = 0.0
+    started: messages.Time = 0.0
+    released: messages.Time = 0.0
+    told: messages.Time = 0.0
+    why: messages.Sentence = ""  # why it is not there, as far as known
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The phases of this node until the end of its last attempt, and on worker-0 the times of the others."""
+
+    job: Name
+    hosts: Annotated[tuple[Name, ...], Nodes]
+    me: messages.Rank
+    alone: bool  # the nodes held no roll call
+    phases: Annotated[tuple[Row, ...], Length(1 << 23)]
+    peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
+
+
+@dataclass(frozen=True)
+class RecordedProcess:
+    """The entrypoint's process. In another pid namespace its number says nothing."""
+
+    pid: Number
+    started: Annotated[int, Range(0, 1 << 62)]  # clock ticks since the machine's boot (proc(5))
+    namespace: Annotated[int, Range(0, 1 << 62)]  # inode
+
+
+@dataclass(frozen=True)
+class Record:
+    """All of the file."""
+
+    version: Version
+    toolkit: Name
+    result: Annotated[Mapping[str, Any], _result] | None = None  # once the job has ended here
+    process: RecordedProcess | None = None
+    at: messages.Time = 0.0  # when `status` was true, by the machine's monotonic clock
+    pause: Seconds = BEAT  # seconds until the next write at the latest
+    status: JobStatus | None = None  # None where the boot never began
+    timeline: Recording | None = None  # once an attempt is over

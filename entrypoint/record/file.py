@@ -1,0 +1,215 @@
+"""The record file of this node, beside its run directory: its state while it boots, its result at the end.
+
+The result also goes where Kubernetes looks for it, as one line of JSON:
+
+{"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class": "infrastructure"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from _thread import allocate_lock  # a program that we become needs nothing else of `threading`
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from entrypoint import __version__
+from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
+from entrypoint.model import Outcome, Topology
+from entrypoint.secret import scrubbed
+from entrypoint.system.signals import StoppedBySignal
+from entrypoint.text import Log
+
+if TYPE_CHECKING:
+    from entrypoint.record.content import JobStatus, RecordedProcess, Recording
+
+TERMINATION_LOG = "/dev/termination-log"
+_LIMIT = 4096  # bytes that Kubernetes reads
+_PATIENCE = 5.0  # seconds that the last write waits for one that has not ended
+_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody stopped it
+_CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
+
+
+def record_of(run_dir: str) -> str:
+    """Return the record file of the node with this run directory."""
+    return f"{run_dir}-state.json"
+
+
+def classify(outcome: Outcome) -> str:
+    """Who can fix it: success, stopped, job, config, infrastructure or defect."""
+    kind = _CLASSES.get(outcome.status, "job")
+    # A program may use our statuses.
+    return "job" if outcome.program and kind not in ("success", "stopped") else kind
+
+
+def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the result. As a line of JSON in ASCII it has at most 4096 bytes: a reason that is too long is cut.
+
+    Secrets of the environment are hidden.
+    """
+    import json  # not needed before the end
+
+    reason = scrubbed(outcome.reason, environ)
+    end = ""
+    keep = len(reason)
+    while True:
+        result = {
+            "status": outcome.status,
+            "reason": reason[:keep] + end,
+            "node": node,
+            "job": job,
+            "class": classify(outcome),
+        }
+        length = len(json.dumps(result))
+        if length < _LIMIT:
+            return result
+        end = "..."
+        # A character may take twelve bytes as JSON writes it.
+        keep = min(keep, _LIMIT) - 1 - max(0, length - 2 * _LIMIT) // 12
+
+
+class RecordFile:
+    """This node's record. A failure to write it is a warning, and changes nothing else.
+
+    `status` and `timeline` are in what `end` writes.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._node = os.uname().nodename
+        self._job = ""
+        # "" until it is known whose boot this is.
+        self._path = ""
+        # Held while the file is written, which a hung disk may make long.
+        self._writing = allocate_lock()
+        self._is_over = False
+        # The last state of the boot and when it was true; None where it never began.
+        self.status: JobStatus | None = None
+        self.at = 0.0
+        self.timeline: Recording | None = None
+
+    def about(self, topology: Topology) -> None:
+        """Set whose record it will be, and remove the one of an earlier run.
+
+        Raises ConfigError if another user's file is there and cannot be removed: readers would take it for ours.
+        """
+        self._node = topology.this.host
+        self._job = topology.job
+        path = record_of(topology.run_dir)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        with contextlib.suppress(OSError):
+            if (owner := os.lstat(path).st_uid) != os.geteuid():
+                detail = f"{path} is owned by {owner}, we are {os.geteuid()}"
+                hint = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
+                raise ConfigError("EP411 another user's file is where this job's record goes", detail, hint)
+        self._path = path
+
+    @property
+    def run_dir(self) -> str:
+        """The run directory by which others find the record; "" where none is written."""
+        return self._path.removesuffix(record_of(""))
+
+    def keep(self, status: JobStatus, at: float) -> None:
+        """Take the state of the boot, which was true `at`, without the values of secrets."""
+        if at >= self.at:
+            self.at = at
+            self.status = _without_secrets(status)
+
+    def update(self, status: JobStatus, at: float, pause: float) -> None:
+        """Write the state of the boot; the next one comes within `pause` seconds.
+
+        It is for this user alone. Call it in a thread: the disk may be slow. Raises OSError if it cannot be written.
+        """
+        self.keep(status, at)
+        with self._writing:
+            if self._path and not self._is_over:
+                self._put(None, pause, 0o600)
+
+    def end(self, outcome: Outcome) -> Outcome:
+        """Write the outcome, for everybody."""
+        import json
+
+        result = result_of(outcome, self._node, self._job, os.environ)
+        flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
+        # Without Kubernetes there is no such file.
+        with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
+            file.write(f"{json.dumps(result)}\n".encode())
+        if self._path:
+            self._is_over = True
+            try:
+                self._finish(result)
+            except OSError as error:
+                detail = f"{self._path}: {error.strerror or error}"
+                hint = "whatever is there is not this job's result"
+                self._log(f"EP415 the result cannot be written | {detail} | {hint}")
+        return outcome
+
+    def _finish(self, result: Mapping[str, Any]) -> None:
+        if not self._writing.acquire(timeout=_PATIENCE):
+            raise TimeoutError("an earlier write has not ended")
+        try:
+            self._put(result, 0.0, 0o644)
+        finally:
+            self._writing.release()
+
+    def _put(self, result: Mapping[str, Any] | None, pause: float, mode: int) -> None:
+        from pathlib import Path  # a program that we become waits for no import of these
+
+        from entrypoint.record.content import VERSION, Record
+        from entrypoint.system.files import put
+        from entrypoint.wire import to_json
+
+        record = Record(
+            version=VERSION,
+            toolkit=__version__,
+            result=result,
+            process=_this_process(),
+            at=self.at,
+            pause=pause,
+            status=self.status,
+            timeline=self.timeline,
+        )
+        path = Path(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put(path, f"{to_json(record)}\n".encode("utf-8", "backslashreplace"), mode)
+
+
+def _without_secrets(status: JobStatus) -> JobStatus:
+    from entrypoint.values import replace
+
+    outcome = status.outcome
+    texts = [node.detail for node in status.nodes]
+    texts += [outcome.reason] if outcome else []
+    # All at once: with 1000 nodes, one after the other would take 0.1 s and more.
+    joined = "\0".join(text.replace("\0", " ") for text in texts)
+    texts = scrubbed(joined, os.environ).split("\0")
+    nodes = tuple(replace(node, detail=text) for node, text in zip(status.nodes, texts, strict=False))
+    return replace(status, nodes=nodes, outcome=replace(outcome, reason=texts[-1]) if outcome else None)
+
+
+def _this_process() -> RecordedProcess | None:
+    from entrypoint.record.content import RecordedProcess
+    from entrypoint.system import proc
+
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        started = int(proc.stat("self")[1][19])
+        return RecordedProcess(os.getpid(), started, os.stat("/proc/self/ns/pid").st_ino)
+    return None
+
+
+@contextlib.contextmanager
+def recorded(log: Log) -> Iterator[RecordFile]:
+    """Also write what is raised within as the result."""
+    record = RecordFile(log)
+    try:
+        yield record
+    except EntrypointError as error:
+        record.end(Outcome(error.status, "; ".join(error.lines())))
+        raise
+    except StoppedBySignal as stop:
+        record.end(stop.outcome)
+        raise
+    except Exception as error:
+        record.end(Outcome(EXIT_SOFTWARE, f"EP900 internal error: {type(error).__name__}: {error}"))
+        raise

@@ -1,0 +1,160 @@
+"""Keeps the record of this node up to date while it boots, and serves its metrics.
+
+Nothing here may hold up the job or end it: files are written in a thread, and a failure is a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from entrypoint.model import Outcome, Plan
+from entrypoint.output.log import Logger
+from entrypoint.record.content import BEAT, JobStatus
+from entrypoint.record.file import RecordFile
+from entrypoint.record.nodes import NodeTable
+from entrypoint.record.server import MetricsServer
+from entrypoint.spec.jobspec import MetricsSpec
+from entrypoint.system.threads import in_thread
+
+# Followed by the run directory, the name of an abstract socket: it is gone with its process.
+NAME = "\0entrypoint:"
+_CLOSEST = 0.2  # seconds between two writes while something changes
+# So many times as long as a write took passes until the next: while something changes, and otherwise.
+_SHARE_OF_CHANGES = 10
+_SHARE = 50
+
+
+class JobView(Protocol):
+    """What is read of the leader or worker itself."""
+
+    attempt: int
+
+    @property
+    def outcome(self) -> Outcome | None: ...
+
+
+class LiveRecord:
+    """The record of one attempt, from its start to its end."""
+
+    def __init__(self, plan: Plan, machine: JobView, file: RecordFile, idle: Callable[[], float], log: Logger) -> None:
+        """`idle`: seconds since this node's ranks printed something."""
+        self._machine = machine
+        self._file = file
+        self._idle = idle
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._table = NodeTable(plan, time.monotonic())
+        self._server: MetricsServer | None = None
+        self._name: socket.socket | None = None
+        self._write: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # When it was written last, and how many seconds that took.
+        self._written = 0.0
+        self._cost = 0.0
+        self._is_open = False
+        self._warned: set[str] = set()
+
+    def saw(self, event: Any, wanted: list[Any], now: float) -> list[Any]:
+        """Note what the machine was told, and what it wants done, which is returned."""
+        try:
+            self._table.saw(event, wanted, now)
+        except Exception as error:  # a view that is wrong must not end a job that is right
+            self._warn_of_defect(error)
+        if self._table.is_new:
+            self._write_soon()
+        return wanted
+
+    def open(self, metrics: MetricsSpec) -> None:
+        """Write from now on, and serve metrics where the spec asks for them."""
+        self._name = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):  # on the host's network another container may have it
+            self._name.bind(f"{NAME}{self._file.run_dir}")
+        self._is_open = True
+        self._write_within(0.0)
+        if metrics.port is not None:
+            self._serve(metrics.address, metrics.port)
+
+    def _serve(self, address: str, port: int) -> None:
+        try:
+            self._server = MetricsServer(address, port, self._metrics)
+        except OSError as error:
+            hint = "set another metrics.port or metrics.address; the job goes on"
+            detail = f"{address} port {port}: {error.strerror or error}"
+            self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
+            return
+        if not (address.startswith("127.") or address == "::1"):
+            detail = f"whoever reaches {address} port {port} reads the names of job and nodes, and how they are"
+            self._log(
+                f"warning: EP036 metrics are open to others | {detail} | metrics.address 127.0.0.1 keeps them here"
+            )
+
+    def _metrics(self) -> str:
+        from entrypoint.record import metrics  # no message is in them
+
+        return metrics.text(self._status(), self._log.lost)
+
+    def _status(self) -> JobStatus:
+        return self._table.snapshot(time.monotonic(), self._machine.attempt, self._machine.outcome, self._idle())
+
+    # -- writing
+
+    def _write_soon(self) -> None:
+        self._write_within(max(_CLOSEST, _SHARE_OF_CHANGES * self._cost))
+
+    def _write_within(self, seconds: float) -> None:
+        """Write so many seconds after the last time, or now if they are over."""
+        when = max(self._loop.time(), self._written + seconds)
+        if self._is_open and (self._timer is None or self._timer.when() > when):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._write is None:  # else the disk is slow, and the next write follows this one
+            self._write = self._loop.create_task(self._update())
+
+    async def _update(self) -> None:
+        begun = time.monotonic()
+        pause = max(BEAT, _SHARE * self._cost)
+        try:
+            await in_thread(partial(self._file.update, self._status(), begun, pause))
+        except OSError as error:
+            detail = f"{self._file.run_dir}: {error.strerror or error}"
+            self._warn("EP034", f"`entrypoint status` cannot show this node | {detail}")
+        except Exception as error:  # as in `saw`
+            self._warn_of_defect(error)
+        self._written = self._loop.time()
+        self._cost = time.monotonic() - begun
+        self._write = None
+        self._write_within(pause)
+        if self._table.is_new:
+            self._write_soon()
+
+    def _warn_of_defect(self, error: Exception) -> None:
+        hint = "status and metrics may be wrong; the job goes on"
+        self._warn("EP902", f"internal error: {type(error).__name__}: {error} | {hint}")
+
+    def _warn(self, message: str, text: str) -> None:
+        """Log a warning once."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._log(f"warning: {message} {text}")
+
+    def close(self) -> None:
+        """Write no more, and keep the last state for the end."""
+        self._is_open = False
+        for pending in (self._timer, self._write):
+            if pending is not None:
+                pending.cancel()
+        with contextlib.suppress(Exception):  # as in `saw`
+            self._file.keep(self._status(), time.monotonic())
+        for listener in (self._name, self._server):
+            if listener is not None:
+                listener.close()
