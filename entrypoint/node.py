@@ -20,7 +20,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, Outcome, Plan
-from entrypoint.output.log import Logger, show
+from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
@@ -185,9 +185,8 @@ class Loop:
         self._sshd: Sshd | None = None
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
-            self._programs = Programs(
-                spec, facts, draft, self._run_dir, log, self._here, self._background, self._note_rank
-            )
+            callbacks = Callbacks(log, self._here, self._background)
+            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self._note_rank)
         except EntrypointError:
             self._run_dir.close()
             raise
@@ -364,7 +363,8 @@ class Loop:
             from entrypoint.session.calls import Caller  # slow to import, and workers need no ssh client
 
             nodes, user = self._topology.nodes, self._topology.user
-            self._calls = Caller(nodes, user, keys, self._question(), self.tell, self._log, self._background)
+            callbacks = Callbacks(self._log, self.tell, self._background)
+            self._calls = Caller(nodes, user, keys, self._question(), callbacks)
         report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
         self.tell(events.EndpointReady(report))
 

@@ -30,8 +30,11 @@ else:
             if isinstance(default, (list, dict, set)):
                 raise ValueError(f"all instances would share one {type(default).__name__}: use default_factory")
             self.name = ""
-            self.default, self.default_factory = default, default_factory
-            self.repr, self.compare, self.metadata = repr, compare, metadata or {}
+            self.default = default
+            self.default_factory = default_factory
+            self.repr = repr
+            self.compare = compare
+            self.metadata = metadata or {}
 
         def value(self) -> Any:
             """What the field holds where nothing was given."""

@@ -103,7 +103,8 @@ class Names:
     """The files that the nodes' resolver reads, in the form of hosts(5)."""
 
     def __init__(self, folder: str, nodes: int) -> None:
-        self._folder, self._nodes = folder, range(nodes)
+        self._folder = folder
+        self._nodes = range(nodes)
 
     def show(self, all_known: bool = True) -> None:
         """Let all names resolve from now on, or on each node only its own, as in a container."""

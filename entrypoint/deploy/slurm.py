@@ -52,12 +52,7 @@ def render(spec: JobSpec, options: Options) -> str:
     memory = _memory(asked.pop("memory", ""))
     gres = _gres(spec, asked, slots)
     secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
-    own = {"ENTRYPOINT_SPEC": f"{options.folder}/{options.spec_name}"}
-    if secret:
-        own["ENTRYPOINT_SECRET_FILE"] = secret
-    if any(HostEntry.of(host).slots for host in spec.hosts):
-        own["ENTRYPOINT_SLOTS"] = str(slots)
-    exported = settings(spec, own)
+    exported = _exported(spec, options, secret, slots)
     command = own_command(spec)
     paths = [options.folder] + [secret] * bool(secret and not secret.startswith(f"{options.folder}/"))
     names = [*exported, *["ENTRYPOINT_HOSTS"] * bool(spec.hosts)]
@@ -82,6 +77,16 @@ def render(spec: JobSpec, options: Options) -> str:
             "restarts": RESTARTS,
         },
     )
+
+
+def _exported(spec: JobSpec, options: Options, secret: str, slots: int | None) -> dict[str, str]:
+    """Return the settings that the script exports; those of the spec have no values of secrets."""
+    own = {"ENTRYPOINT_SPEC": f"{options.folder}/{options.spec_name}"}
+    if secret:
+        own["ENTRYPOINT_SECRET_FILE"] = secret
+    if any(HostEntry.of(host).slots for host in spec.hosts):
+        own["ENTRYPOINT_SLOTS"] = str(slots)
+    return settings(spec, own)
 
 
 def _runtime(options: Options) -> str:

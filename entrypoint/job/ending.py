@@ -35,7 +35,8 @@ class Ending:
 
     def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
-        self._outcome, self._attempt = outcome, attempt
+        self._outcome = outcome
+        self._attempt = attempt
         if not running:
             self._release()
             return

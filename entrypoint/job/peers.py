@@ -22,9 +22,12 @@ class Peers(dict[int, Peer]):
 
     def __init__(self, limit: float, host: str) -> None:
         super().__init__()
-        self.limit, self._host = limit, host
+        self.limit = limit
+        self._host = host
         self._due = 0.0  # when we planned to look for silent peers; 0: not yet
-        self._stood, self._stood_until = 0.0, 0.0  # seconds that this node itself was frozen, and when that ended
+        # seconds that this node itself was frozen, and when that ended
+        self._stood = 0.0
+        self._stood_until = 0.0
 
     def alive(self) -> list[int]:
         """Those that are not lost."""
@@ -45,7 +48,8 @@ class Peers(dict[int, Peer]):
         if not self._due or now <= self._due:
             return
         if now - self._due > heartbeat.interval(self.limit):
-            self._stood, self._stood_until = now - self._due, now
+            self._stood = now - self._due
+            self._stood_until = now
         for peer in self.values():
             peer.heard = heartbeat.forgiven(peer.heard, self._due, now)
         self._due = now

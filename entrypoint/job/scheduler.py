@@ -33,7 +33,8 @@ class Scheduler:
         """Run `deal`, then everything that is due; an error in it goes to `give_up`. Returns the actions."""
         if self._over:
             return []
-        self.now, self._actions = now, []
+        self.now = now
+        self._actions = []
         self.at(-math.inf, deal)
         while self.wake <= now:
             first = min(self._due, key=lambda name: self._due[name][0])

@@ -144,7 +144,8 @@ class Worker:
         if event.node == self._me:
             self._here(event.message)
             return
-        self._heard, self._connected = self._machine.now, True
+        self._heard = self._machine.now
+        self._connected = True
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
         if why := self._wrong(event.message):
@@ -178,7 +179,8 @@ class Worker:
             self._say_last(messages.Reject(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
-        self._leader_name, self._heartbeat_timeout = hello.leader, hello.heartbeat
+        self._leader_name = hello.leader
+        self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
         self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
         self.state.enter(Phase.WAITING)

@@ -53,7 +53,7 @@ def _rank_script(
 ) -> File:
     """What the daemon starts for each rank, on whichever node it runs."""
     words = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
-    words += ["--linger", f"{spec.timeouts.grace:g}", "--hold", "yes", "--nested", "{rank}"]
+    words += ["--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"]
     words += ["--each", ",".join(f"{name}={theirs}" for name, theirs in each.items()), *options]
     context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *words)}
     return file("rank.sh", {**context, "number": number})

@@ -20,6 +20,10 @@ from entrypoint.values import replace
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # what else people call it
 
 _NETWORK_HINT = "see that the nodes reach each other's ports, and on which interface: network.interface"
+# Its daemon gives a rank the daemon's own process group, while a signal is for the rank's alone. It kills the other
+# ranks when one ends that has not finalized MPI, or when that one's socket closes: such a rank and its socket stay
+# until the others have ended.
+_AT_A_RANKS_END = ("--group", "own", "--hold", "yes", "--keep-open", "PMI_FD")
 _EACH_RANK = {
     "RANK": "PMI_RANK",
     "WORLD_SIZE": "PMI_SIZE",
@@ -55,9 +59,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
-    # Its daemon gives a rank the daemon's own process group; a signal is for the rank's.
     ranks = LaunchRanks("mpiexec.hydra", _NETWORK_HINT, env=fabric, agents_stay=True, tagged=tagged)
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", "--group", "own", ranks=ranks)
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks)
     launch = replace(launch, start=replace(launch.start, needs_programs=needs))
     if not topology.is_leader:
         return launch

@@ -30,6 +30,10 @@ _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi
 # Interfaces, in Open MPI's own variables and in the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 _NETWORK_HINT = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
+# Its daemon kills what it knows, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort, a process that one
+# has spawned fails, or a daemon is lost: the supervisor is in a process that it does not know. After a rank that has
+# not finalized MPI it reads no more output: such a rank stays until the others have ended.
+_AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
 # What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
 _EACH_RANK = {
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -55,9 +59,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     # The daemons of Open MPI 5 crash where there is IPv6 alone.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
     number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, topology, members)
-    # mpirun kills what it knows, if a rank calls MPI_Abort, a process that one has spawned fails or a daemon is lost.
     ranks = LaunchRanks(name="mpirun", network_hint=_NETWORK_HINT, tagged=tagged)
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, "--group", "apart", ranks=ranks)
+    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
         launch = replace(launch, start=replace(launch.start, needs_programs=needs, needs_ipv4=ipv4))
     if not topology.is_leader:

@@ -39,7 +39,10 @@ class LocalCluster:
     def __init__(
         self, starts: Sequence[NodeCommand], faults: Faults, signals: int, resolve: Callable[[], object], log: Log
     ) -> None:
-        self._starts, self._faults, self._resolve, self._log = starts, faults, resolve, log
+        self._starts = starts
+        self._faults = faults
+        self._resolve = resolve
+        self._log = log
         self._signals = signals
         self._loop = asyncio.get_running_loop()
         self._merge = Merge()

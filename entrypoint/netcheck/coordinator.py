@@ -45,7 +45,8 @@ class Coordinator:
         self._gone: dict[int, str] = {}  # node -> why nothing more is asked of it
         self._invalid: dict[int, str] = {}  # node -> what was wrong with a message of its own
         self._strangers: dict[str, None] = {}
-        self._came, self._open = threading.Condition(), True
+        self._came = threading.Condition()
+        self._open = True
         self._listener = Listener(listen(settings["port"]), token, self._welcome, self._note_stranger)
 
     # -- who comes

@@ -108,7 +108,24 @@ def _map(
                     "title": f"{here} to {there}: {error or f'{shown} {unit}'}",
                 }
             )
-    labels = [
+    width, height = _LABEL + nodes * _CELL, _LABEL // 3 + nodes * _CELL
+    return {
+        "title": title,
+        "about": about,
+        "cells": drawn,
+        "labels": _labels(result, bad),
+        "left": _LABEL,
+        "top": _LABEL // 3,
+        "cell": _CELL,
+        "width": width,
+        "height": height,
+        # Below this the figures could not be read: the drawing scrolls.
+        "least": width * 7 // 8 if nodes > 4 else 0,
+    }
+
+
+def _labels(result: NetcheckResult, bad: Mapping[int, NetworkFinding]) -> list[dict[str, Any]]:
+    return [
         {
             "name": label,
             "short": str(rank),
@@ -118,17 +135,3 @@ def _map(
         }
         for rank, (label, _) in enumerate(result.nodes)
     ]
-    width, height = _LABEL + nodes * _CELL, _LABEL // 3 + nodes * _CELL
-    return {
-        "title": title,
-        "about": about,
-        "cells": drawn,
-        "labels": labels,
-        "left": _LABEL,
-        "top": _LABEL // 3,
-        "cell": _CELL,
-        "width": width,
-        "height": height,
-        # Below this the figures could not be read: the drawing scrolls.
-        "least": width * 7 // 8 if nodes > 4 else 0,
-    }

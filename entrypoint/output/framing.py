@@ -62,7 +62,8 @@ class Framer:
     """Makes pieces of a program's output. `pieces` makes them of lines; the last of these may have no end."""
 
     def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
-        self.lines, self.pieces = lines, pieces
+        self.lines = lines
+        self.pieces = pieces
 
     def take(self, data: bytes) -> list[bytes]:
         """The lines that end in this piece."""
@@ -108,7 +109,8 @@ class Demultiplexer:
 
     def __init__(self, own: Lines, tail: bytearray) -> None:
         """`tail` gets the last of what no supervisor sent."""
-        self._own, self._tail = own, tail
+        self._own = own
+        self._tail = tail
         self._held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its line that has not ended yet
         self._open: bytes | None = None  # whose line was passed on without its end: a prompt, or a rank's last words
 
@@ -180,7 +182,8 @@ class FramedInput:
         out = []
         if pieces:
             pieces[0] = b"".join((*self._piece, pieces[0]))
-            self._piece, self._size = [], 0
+            self._piece = []
+            self._size = 0
             out = [self._passed(piece) for piece in pieces]
         if self._piece or MARK in rest:
             self._piece.append(rest)
@@ -189,7 +192,8 @@ class FramedInput:
             out.append(self.senders.own(rest))
         if self._size > LONGEST:  # nobody's piece is that long
             out.append(self.senders.own(b"".join(self._piece)))
-            self._piece, self._size = [], 0
+            self._piece = []
+            self._size = 0
         return batches(b"".join(out))
 
     def rest(self) -> list[bytes]:
@@ -213,7 +217,8 @@ class TaggedInput:
 
     def __init__(self, own: Lines, tag: Pattern[bytes]) -> None:
         self.lines = own
-        self.senders, self._tag = Demultiplexer(own, bytearray()), tag
+        self.senders = Demultiplexer(own, bytearray())
+        self._tag = tag
         self._sender = b""  # whose the last piece was
         self._rest = b""  # that may be the beginning of a tag
 

@@ -51,7 +51,9 @@ class Lines:
 
     def rest(self) -> bytes:
         """The last line, which has no end."""
-        last, self._held, self._size = b"".join(self._held), [], 0
+        last = b"".join(self._held)
+        self._held = []
+        self._size = 0
         return self._shape([last]) if last else b""
 
 

@@ -11,15 +11,17 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from entrypoint.errors import CantCreateError
 from entrypoint.secret import scrubbed
 from entrypoint.system.descriptors import write_all
 from entrypoint.text import count, escaped, escaped_lines
+from entrypoint.values import dataclass
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
 
@@ -47,6 +49,15 @@ def show(text: str) -> None:
     answer(escaped_lines(text))
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What parts of a node call: `tell` with an event, `background` with a coroutine whose error ends the job."""
+
+    log: Logger
+    tell: Callable[[Any], None]
+    background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+
+
 class Logger:
     """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
 
@@ -57,7 +68,9 @@ class Logger:
         self._shape: Callable[[str, str, str], bytes] | None = None  # of a line, where another one was asked for
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
-        self._status, self._drawn = "", ""  # the line that stays below all others, and what the terminal shows of it
+        # the line that stays below all others, and what the terminal shows of it
+        self._status = ""
+        self._drawn = ""
         self._lines: deque[bytes] = deque()  # the first one is being written
         self._bytes = 0  # of them
         self._lost = 0  # lines that could not be written, or were dropped for later ones

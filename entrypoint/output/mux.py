@@ -126,7 +126,9 @@ class _Source:
     """What one node writes to one stream."""
 
     def __init__(self, fd: int, target: _Target) -> None:
-        self.fd, self.target = fd, target  # -1 once it has ended
+        # -1 once it has ended
+        self.fd = fd
+        self.target = target
         self.rest = bytearray()  # read, and not passed on yet
         self.paused = False
         self.began = asyncio.get_running_loop().time()  # its line that has not ended, at the earliest
@@ -153,7 +155,8 @@ class _Target:
     """Our stdout or stderr. A reader that is slow, or gone, never holds this process up."""
 
     def __init__(self, fd: int, has_room: Callable[[], None]) -> None:
-        self._has_room, self._loop = has_room, asyncio.get_running_loop()
+        self._has_room = has_room
+        self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()
         self._wrote = asyncio.Event()
         self._is_slow = False

@@ -17,7 +17,10 @@ class Waiting:
 
     def __init__(self, log: Log, limit: float, what: str, live: Log | None = None) -> None:
         """`live` shows a text as a terminal's last line, in the place of summaries (log.py)."""
-        self._log, self._limit, self._what, self._live = log, limit, what, live
+        self._log = log
+        self._limit = limit
+        self._what = what
+        self._live = live
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
         self._closed = False

@@ -26,8 +26,12 @@ class RotatingFile:
     """
 
     def __init__(self, file: str, most: int, keep: int, failed: Callable[[int], object]) -> None:
-        self._file, self._most, self._keep, self._failed = file, most, keep, failed
-        self._fd, self._size = -1, 0
+        self._file = file
+        self._most = most
+        self._keep = keep
+        self._failed = failed
+        self._fd = -1
+        self._size = 0
         self._open()
         self._ended = True  # whether the last line in it has its end
 
@@ -87,5 +91,7 @@ class RotatingFile:
                 os.rename(file, f"{file}.1")
         fd = os.open(fresh, _HOW | os.O_TRUNC, _MODE)
         os.close(self._fd)
-        self._fd, self._size, self._ended = fd, 0, True
+        self._fd = fd
+        self._size = 0
+        self._ended = True
         os.rename(fresh, file)

@@ -39,6 +39,15 @@ END, OPEN = b"\x1f", b"\x1d"  # in pieces for others (framing.py): a line's end,
 _MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
 
 
+class Copies:
+    """What else gets a program's output: the last bytes of it, a log file, a file for the time of the last output."""
+
+    def __init__(self, tail: bytearray, log: RotatingFile | None = None, last_output: str = "") -> None:
+        self.tail = tail
+        self.log = log
+        self.last_output = last_output
+
+
 class Stream:
     """One of the program's two output streams, and ours behind it. What ours cannot take yet waits; we never block."""
 
@@ -47,15 +56,17 @@ class Stream:
         source: int,
         target: int,
         label: bytes,
-        tail: bytearray,
-        log: RotatingFile | None,
-        last_output: str | None,
+        copies: Copies,
         lines: Whole | None = None,
     ) -> None:
         """`lines` makes whole lines of the program's, or others where asked for: nothing else is written then."""
-        self.source, self._label, self._tail, self._log, self._lines = source, label, tail, log, lines
+        self.source = source
+        self._label = label
+        self._tail = copies.tail
+        self._log = copies.log
+        self._lines = lines
         # File for the time of the last output, -1 where nobody looks at it.
-        self._last_output = _opened(last_output) if last_output else -1
+        self._last_output = _opened(copies.last_output) if copies.last_output else -1
         self._marks = target  # how many bytes of that file say whether our last line has ended
         self._ended = True  # whether the last output ended its line
         self._rest = b""  # a line that has not ended yet
@@ -64,7 +75,8 @@ class Stream:
         self.open = True
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
         own = reopened(target)
-        self.target, self._blocks = (target, True) if own < 0 else (own, False)
+        self.target = target if own < 0 else own
+        self._blocks = own < 0
         os.set_blocking(source, False)
 
     took = 0.0  # when any stream last had output, by time.monotonic()

@@ -22,7 +22,7 @@ sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python d
 
 from entrypoint.output.framing import FramedInput, TaggedInput
 from entrypoint.output.lines import Lines, shape
-from entrypoint.output.stream import NEVER, Stream
+from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.proc import python_set_locale
 
@@ -89,7 +89,7 @@ class _Output(Stream):
 
     def __init__(self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool) -> None:
         """`alone`: no message of the entrypoint's comes between two pieces, so they can be written at once."""
-        super().__init__(source, target, b"", bytearray(), None, None, whole)
+        super().__init__(source, target, b"", Copies(bytearray()), whole)
         self._whole = whole
         self._alone = alone
         self.until = NEVER  # when what waits is dropped

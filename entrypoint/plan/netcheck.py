@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from entrypoint import supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, File, Launch, LaunchEnds, LaunchStart, Members, Plan, Program, Topology
@@ -38,26 +40,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         raise ConfigError(
             "EP012 a network check needs two nodes", "this job has one", "give --hosts, or a spec with hosts"
         )
-    mine, asked = members.reports[topology.me].interface, spec.network.interface != "auto"
-    settings = {
-        "rank": topology.me,
-        "job": topology.job,
-        "nodes": [[node.label, node.host] for node in topology.nodes],
-        "leader": topology.leader.where,
-        # Where others reach this node: on the interface that was asked for, else where the roll call did.
-        "address": mine.address if mine and asked else "",
-        "addresses": [report.address for report in members.reports] if topology.is_leader else [],
-        "port": spec.netcheck.port,
-        "seconds": spec.netcheck.seconds,
-        "limit": spec.netcheck.limit,
-        "meet": spec.timeouts.launch,
-        "max_latency_ms": spec.netcheck.max_latency_ms,
-        "min_bandwidth_gbps": spec.netcheck.min_bandwidth_gbps,
-        "stop": spec.netcheck.action == "stop",
-        "how": spec.command[1],
-        "log_dir": topology.log_dir,
-    }
-    text = json_document(settings)
+    text = json_document(_settings(spec, topology, members))
     files = (
         File(SETTINGS, text, "the spec and the roll call", mode=0o600),
         File(ALL_REDUCE, render("netcheck/all_reduce.py", {}), "netcheck/all_reduce.py", mode=0o600),
@@ -76,3 +59,25 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             why_file=WHY,
         ),
     )
+
+
+def _settings(spec: JobSpec, topology: Topology, members: Members) -> dict[str, Any]:
+    mine, asked = members.reports[topology.me].interface, spec.network.interface != "auto"
+    return {
+        "rank": topology.me,
+        "job": topology.job,
+        "nodes": [[node.label, node.host] for node in topology.nodes],
+        "leader": topology.leader.where,
+        # Where others reach this node: on the interface that was asked for, else where the roll call did.
+        "address": mine.address if mine and asked else "",
+        "addresses": [report.address for report in members.reports] if topology.is_leader else [],
+        "port": spec.netcheck.port,
+        "seconds": spec.netcheck.seconds,
+        "limit": spec.netcheck.limit,
+        "meet": spec.timeouts.launch,
+        "max_latency_ms": spec.netcheck.max_latency_ms,
+        "min_bandwidth_gbps": spec.netcheck.min_bandwidth_gbps,
+        "stop": spec.netcheck.action == "stop",
+        "how": spec.command[1],
+        "log_dir": topology.log_dir,
+    }

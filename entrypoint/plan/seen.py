@@ -22,7 +22,8 @@ class _Read(Mapping[str, str]):
     """An environment that notes which of its variables were looked at."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._env, self.names = env, set[str]()
+        self._env = env
+        self.names = set[str]()
 
     def __getitem__(self, name: str) -> str:
         self.names.add(name)

@@ -23,7 +23,9 @@ class Agents:
     """
 
     def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
-        self._run_dir, self._hosts, self._wanted = run_dir, hosts, wanted
+        self._run_dir = run_dir
+        self._hosts = hosts
+        self._wanted = wanted
         self._served: set[str] = set()  # hosts whose command is passed on
         # Open from the start, so that an agent never waits for us to open one, and notices our end.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}

@@ -17,7 +17,9 @@ class Reporter:
     """
 
     def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
-        self.fd, self._rank = -1, rank  # -1 where nobody is told
+        # -1 where nobody is told
+        self.fd = -1
+        self._rank = rank
         if run_dir is None:
             return
         try:

@@ -58,7 +58,8 @@ class Ranks:
         self._ranks: dict[int, _Rank] = {}  # those whose supervisor is there
         # Rank and status, if the supervisor was gone before we looked.
         self._brief: dict[ReportingProcess, tuple[int, int]] = {}
-        self._ended, self._gone = asyncio.Event(), asyncio.Event()
+        self._ended = asyncio.Event()
+        self._gone = asyncio.Event()
         self._look()
 
     def read(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from entrypoint.errors import EntrypointError
@@ -16,7 +16,7 @@ from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import mpirun
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
-from entrypoint.output.log import Logger
+from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.ranks import stacks
@@ -47,14 +47,18 @@ class Programs:
         facts: Facts,
         draft: Plan,
         run_dir: RunDir,
-        log: Logger,
-        tell: Callable[[Any], None],
-        background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[None]],
+        callbacks: Callbacks,
         note: Callable[[str, str, float], None],
     ) -> None:
         """`note` gets the event of each rank or program ("start", "output", "end"), its name, and the time."""
-        self._spec, self._facts, self._draft, self._run_dir = spec, facts, draft, run_dir
-        self._log, self._tell, self._background, self._note = log, tell, background, note
+        self._spec = spec
+        self._facts = facts
+        self._draft = draft
+        self._run_dir = run_dir
+        self._log = callbacks.log
+        self._tell = callbacks.tell
+        self._background = callbacks.background
+        self._note = note
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
@@ -73,7 +77,8 @@ class Programs:
         self._copies_ended = False  # whether that was said
         process.show(process.WAITING)  # an earlier attempt may have shown that it started
         process.adopt_orphans()
-        self._memory, self._processes = Memory(), Processes()
+        self._memory = Memory()
+        self._processes = Processes()
         self._ranks = Ranks(run_dir, self._on_report)
         try:
             self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
@@ -120,7 +125,8 @@ class Programs:
 
         A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
-        self._members, self._leader_env = members, leader_env
+        self._members = members
+        self._leader_env = leader_env
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
     def _prepare(self) -> Launch:

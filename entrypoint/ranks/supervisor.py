@@ -8,9 +8,9 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --number   by this number, which is a rank's own where it has one; 0 where not given
     --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
                apart: end at once; another process passes on its output, and somebody else must end it
-    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0: after a rank that
-               did not finalize MPI Open MPI's daemon reads no more output, Hydra's kills the others. If it ended
-               with 0 after SIGTERM it may be one, too: the same, but for --linger seconds at most
+    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0. If it ended with 0
+               after SIGTERM, the same, but for --linger seconds at most
+    --keep-open  variable with the number of a socket that is to stay open after that, until its other side ends
     --group    own: lead a process group, so that a signal for this program reaches no other; apart: the same, in a
                process that the launcher does not know, so that it cannot end the program before the grace is over
     --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the program with 78 where a
@@ -43,7 +43,7 @@ import select
 import time
 
 from entrypoint.launchers._daemons import DAEMONS
-from entrypoint.output.stream import NEVER, Stream
+from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.ranks.below import Below
 from entrypoint.ranks.reporter import Reporter
 from entrypoint.system.descriptors import write_all
@@ -87,9 +87,7 @@ _OF_LOGINS = (
 
 def main(argv: list[str]) -> int:
     """Run the program of this command line, and return its status."""
-    end = argv.index("--")
-    options, program = dict(zip(argv[:end:2], argv[1:end:2], strict=True)), argv[end + 1 :]
-    rank = options.get("--number", "0")
+    options, program = _read(argv)
     hold_standard_streams()
     # Hold signals until the program has started: one must not end this process without a report.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _IGNORED)
@@ -98,14 +96,10 @@ def main(argv: list[str]) -> int:
         _hide_from_launcher()
     if "--group" in options and os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), rank)
-    options["--label"] = options.get("--label", "").replace("${rank}", rank)
-    for name in {"--log", "--rank", "--nested"} & options.keys():
-        options[name] = options[name].replace("{rank}", rank)
-    if "--colons" in options:
-        program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+    reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), options["--number"])
     reporter.tell("start", os.getpid())
-    tail, supervised = bytearray(), None
+    tail = bytearray()
+    supervised = None
     try:
         if python_set_locale():
             del os.environ["LC_CTYPE"]
@@ -113,36 +107,67 @@ def main(argv: list[str]) -> int:
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
         supervised = _start(program, options, tail, reporter, mask)
-        supervised.launcher, supervised.everywhere = launcher, "--signals" not in options
+        supervised.launcher = launcher
+        supervised.everywhere = "--signals" not in options
         status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
-        status = _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
-        status = _RETRY if error.errno == _EAGAIN else status
-        text = f"cannot keep {program[0]} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
-        tail += text.encode("utf-8", "surrogateescape")
-        try:  # noqa: SIM105  importing contextlib is slow
-            write_all(2, bytes(tail))
-        except OSError:
-            pass  # nobody reads it, or the disk is full
+        status = _cannot_keep(program[0], error, options, tail)
     if status and "--tail" in options:
-        _save(options["--tail"].replace("{rank}", rank), tail)
+        _save(options["--tail"], tail)
     if status:
         reporter.tell("end", status)
-    apart = options.get("--linger") == "apart" and supervised is not None and supervised.passes_on()
-    if supervised is not None and not apart:
-        if options.get("--linger", "apart") != "apart":
-            supervised.linger(float(options["--linger"]))
+    if supervised is None:
+        reporter.tell("done", 0)
+        reporter.await_heard()
+        return status
+    return _leave(supervised, status, options, reporter)
+
+
+def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the options and the program of a command line."""
+    end = argv.index("--")
+    options = dict(zip(argv[:end:2], argv[1:end:2], strict=True))
+    program = argv[end + 1 :]
+    rank = options.setdefault("--number", "0")
+    options["--label"] = options.get("--label", "").replace("${rank}", rank)
+    for name in {"--log", "--rank", "--nested", "--tail"} & options.keys():
+        options[name] = options[name].replace("{rank}", rank)
+    if "--colons" in options:
+        program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+    return options, program
+
+
+def _cannot_keep(program: str, error: OSError, options: dict[str, str], tail: bytearray) -> int:
+    """Print why the program cannot be started or supervised. Returns the status."""
+    text = f"cannot keep {program} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
+    tail += text.encode("utf-8", "surrogateescape")
+    try:  # noqa: SIM105  importing contextlib is slow
+        write_all(2, bytes(tail))
+    except OSError:
+        pass  # nobody reads it, or the disk is full
+    if error.errno == _EAGAIN:
+        return _RETRY
+    return _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
+
+
+def _leave(supervised: Supervised, status: int, options: dict[str, str], reporter: Reporter) -> int:
+    """Pass on what the program and what it left running still print, and report the end. Returns the exit status."""
+    linger = options.get("--linger", "")
+    apart = linger == "apart" and supervised.passes_on()
+    if not apart:
+        if linger not in ("", "apart"):
+            supervised.linger(float(linger))
         if lost := supervised.flush(_STUCK if status else None):
             reporter.tell("lost", lost)
     if not status:
         reporter.tell("end", status)
     reporter.tell("done", 0)
     reporter.await_heard()
-    if apart and supervised is not None and not os.fork():
+    if apart and not os.fork():
         supervised.pass_on()
-    if supervised is not None and "--hold" in options and (status or supervised.told):
-        supervised.hold(None if status else float(options["--linger"]))
-        _keep_open(os.environ.get("PMI_FD", ""))
+    if "--hold" in options and (status or supervised.told):
+        supervised.hold(None if status else float(linger))
+        _keep_open(os.environ.get(options.get("--keep-open", ""), ""))
         return 0
     return status
 
@@ -245,7 +270,8 @@ def _start(
         os.close(theirs)
         lines = _lines(options, fd, tail) if _is_shaped(options, fd) else None
         last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
-        streams.append(Stream(ours, fd, label, last, log, options.get("--last-output"), lines))
+        copies = Copies(last, log, options.get("--last-output", ""))
+        streams.append(Stream(ours, fd, label, copies, lines))
     return Supervised(child, streams, reporter, woken)
 
 
@@ -268,7 +294,10 @@ class Supervised:
     """A running program, and the processes that it leaves behind."""
 
     def __init__(self, child: int, streams: list[Stream], reporter: Reporter, woken: int) -> None:
-        self._child, self._streams, self._reporter, self._woken = child, streams, reporter, woken
+        self._child = child
+        self._streams = streams
+        self._reporter = reporter
+        self._woken = woken
         self._printed = False  # whether the first output is told
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
@@ -420,8 +449,7 @@ class Supervised:
 
 
 def _keep_open(fd: str) -> None:
-    """Hydra's daemon would kill the others, which leave now too, and complain of it, when the socket of a rank that did
-    not finalize MPI is closed: another process has it until the daemon ends."""
+    """Leave a socket open in another process until its other side ends: the other ranks leave now, too."""
     if fd.isdigit() and not os.fork():
         os.closerange(0, 3)  # the daemon waits for their end
         poll = select.poll()

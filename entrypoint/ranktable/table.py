@@ -21,7 +21,8 @@ class NotReady(RetryError):
     """
 
     def __init__(self, where: str, reason: str) -> None:
-        self.where, self.reason = where, reason
+        self.where = where
+        self.reason = reason
         super().__init__(
             f"EP705 rank table {where} is not complete",
             reason,

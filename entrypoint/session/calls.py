@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -22,13 +21,14 @@ import paramiko
 from entrypoint.errors import ConfigError
 from entrypoint.job import events, messages
 from entrypoint.model import Interface, Node, NodeReport, Outcome
+from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.clock import rest
 from entrypoint.system.keys import Keys
-from entrypoint.text import Log, one_line
+from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid
 
@@ -76,17 +76,18 @@ class Caller:
         user: str,
         keys: Keys,
         question: messages.Hello,
-        tell: Callable[[Any], None],
-        log: Log,
-        background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        callbacks: Callbacks,
         limits: CallLimits = CallLimits(),  # noqa: B008
     ) -> None:
         self._limits = limits
-        self._nodes, self._user = nodes, user
+        self._nodes = nodes
+        self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
         self._question = question  # but for the node and its address
-        self._tell, self._log, self._background = tell, log, background
+        self._tell = callbacks.tell
+        self._log = callbacks.log
+        self._background = callbacks.background
         self._logins = asyncio.Semaphore(limits.logins)
         self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
         self._calls: dict[int, asyncio.Task[None]] = {}
@@ -144,7 +145,7 @@ class Caller:
             else:
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
-                self._tell(events.Answered(node.rank, session.report, session.local, self._named[node.rank]))
+                self._tell(events.Answered(node.rank, session.report, session.client.local, self._named[node.rank]))
                 session.listen(self._tell, self._log)
                 return
 
@@ -221,7 +222,8 @@ class Caller:
         self, attempt: _Attempt, node: Node, connection: socket.socket, client: Transport, channel: paramiko.Channel
     ) -> Session:
         """The session of a worker that has answered our question."""
-        address, local, limit = attempt.address, connection.getsockname()[0], self._limits.step * attempt.patience
+        address = attempt.address
+        limit = self._limits.step * attempt.patience
         sent = time.time()
         question = codec.pack(replace(self._question, rank=node.rank, address=address))
         while question:
@@ -245,7 +247,7 @@ class Caller:
             answer.attempt,
             round_trip(connection),
         )
-        return Session(node, client, channel, report, intake, early, local)
+        return Session(node, client, channel, report, intake, early)
 
 
 class _KnownHosts:

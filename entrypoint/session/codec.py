@@ -65,9 +65,12 @@ class Intake:
     """Bytes of one peer in, checked messages out. Too many bytes, or too long a line, is Invalid."""
 
     def __init__(self, kinds: Kinds, limit: int, now: float, toolkit: str = "") -> None:
-        self._kinds, self._limit, self._toolkit = kinds, limit, toolkit
+        self._kinds = kinds
+        self._limit = limit
+        self._toolkit = toolkit
         self._buffer = bytearray()
-        self._left, self._since = float(_BURST), now
+        self._left = float(_BURST)
+        self._since = now
         self._words: int | None = _WORDS  # what is left of it; None once there was a message
 
     def feed(self, data: bytes, now: float) -> list[Any]:

@@ -52,7 +52,9 @@ class Endpoint:
         on_lost: Callable[[str], None],
         busy: Callable[[Any], str],
     ) -> None:
-        self._on_message, self._on_lost, self._busy = on_message, on_lost, busy
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._busy = busy
         self._session: _Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pipes = contextlib.ExitStack()
@@ -122,7 +124,8 @@ class _Session:
     """One ssh session, by the pipes between sshd and the `attend` that it has started."""
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._pipe = pid, 0
+        self._pid = pid
+        self._pipe = 0
         self._reader = asyncio.StreamReader()
         self._source: asyncio.ReadTransport | None = None
         self._sink: asyncio.WriteTransport | None = None

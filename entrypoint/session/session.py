@@ -29,19 +29,23 @@ class Session:
         report: NodeReport,
         intake: codec.Intake,
         early: list[Any],
-        local: str,
     ) -> None:
-        self.node, self.report = node, report
-        self.local = local  # this node's address in it
-        self._client, self._channel, self._intake, self._early = client, channel, intake, early
+        """`early`: messages that came with the answer."""
+        self.node = node
+        self.report = report
+        self.client = client
+        self._channel = channel
+        self._intake = intake
+        self._early = early
         self._shown = False  # whether its stderr was shown
         self._listens = False
 
     def listen(self, tell: Callable[[Any], None], log: Log) -> None:
         """Begin to report the worker's messages. Call it in the event loop."""
-        self._tell, self._log = tell, log
+        self._tell = tell
+        self._log = log
         self._listens = True
-        self._client.changed = self._read
+        self.client.changed = self._read
         for message in self._early:
             tell(events.MessageReceived(self.node.rank, message))
         self._read()
@@ -98,5 +102,5 @@ class Session:
         if self._listens:
             self._listens = False
             self._tell(events.SessionLost(self.node.rank, why))
-        self._client.changed = lambda: None
-        self._client.close()
+        self.client.changed = lambda: None
+        self.client.close()

@@ -34,6 +34,8 @@ class Transport(paramiko.Transport):
 
     def __init__(self, connection: socket.socket) -> None:
         self.changed: Callable[[], None] = lambda: None  # called in the event loop after bytes were read, or the end
+        # This node's address in the session.
+        self.local: str = connection.getsockname()[0]
         self._reader = greenlet(self.run)
         self._held: list[paramiko.Message] = []
         self._stream = _Stream(connection, self._resume, self.is_authenticated)
@@ -152,9 +154,12 @@ class _Stream:
     """A connection as paramiko wants it: recv() gives way until there is something, send() never waits."""
 
     def __init__(self, connection: socket.socket, resume: Callable[[], None], known: Callable[[], bool]) -> None:
-        self._socket, self._resume, self._known = connection, resume, known
+        self._socket = connection
+        self._resume = resume
+        self._known = known
         self._loop = asyncio.get_running_loop()
-        self._arrived, self._unsent = bytearray(), bytearray()
+        self._arrived = bytearray()
+        self._unsent = bytearray()
         self._received = 0
         self._over = self._closed = False
 

@@ -96,7 +96,11 @@ def _extent(node: Any) -> tuple[int, int]:
 
 class _Reader:
     def __init__(self, text: str, file: str, report: ProblemList, group: int, path: str) -> None:
-        self.text, self.file, self.report, self.group, self.path = text, file, report, group, path
+        self.text = text
+        self.file = file
+        self.report = report
+        self.group = group
+        self.path = path
 
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:

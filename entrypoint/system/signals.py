@@ -84,7 +84,9 @@ class Signals:
         """
         import asyncio  # which a program that we only become does without
 
-        self._loop, self._take, self._pass_on = asyncio.get_running_loop(), stop, pass_on
+        self._loop = asyncio.get_running_loop()
+        self._take = stop
+        self._pass_on = pass_on
         self._given = 0
         self._loop.call_soon(self._give)
 

@@ -29,7 +29,10 @@ class Sshd:
     def __init__(
         self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
     ) -> None:
-        self._process, self._log, self._port, self._heard = process, log, port, heard
+        self._process = process
+        self._log = log
+        self._port = port
+        self._heard = heard
         self._last: deque[str] = deque(maxlen=3)  # lines of its log
         self._listening = asyncio.get_running_loop().create_future()
         self._probe = ""  # how the log names our own connection

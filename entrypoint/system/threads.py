@@ -17,7 +17,8 @@ class _Threads:
     """Daemon threads that end when there is nothing to do; never more than `most`, however many names there are."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._count = most, 0
+        self._most = most
+        self._count = 0
         self._work: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
 

@@ -23,6 +23,7 @@ from entrypoint import __version__
 from entrypoint.errors import ConfigError
 from entrypoint.job import events, messages
 from entrypoint.model import Node, NodeReport
+from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import resolve
 from entrypoint.session.calls import CallLimits
@@ -138,9 +139,8 @@ def call(
                 answer.set_result(event.report)
 
         others = [Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port) for rank, other in enumerate(before, start=2)]
-        calls = rollcall.Caller(
-            (node, *others), "user", keys, hello, tell, lambda words: None, asyncio.create_task, limits
-        )
+        callbacks = Callbacks(Logger(), tell, asyncio.create_task)
+        calls = rollcall.Caller((node, *others), "user", keys, hello, callbacks, limits)
         for each in (*others, node):
             calls.call(each)
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contributing import Copy, steps
-from tests.unit.test_rooms import docstrings, effects, import_order
+from tests.unit.test_layout import docstrings, effects, import_order
 
 ENTRYPOINT = ("-m", "entrypoint")
 # The command in a container that was given cards, which a test cannot make: /dev is not its own.

@@ -190,7 +190,7 @@ def test_a_terminal_s_last_line_without_an_end_is_passed_on() -> None:
     reader, target = os.pipe()
     os.write(program, b"the end")
     os.close(program)
-    passed = stream.Stream(source, target, b"", bytearray(), None, None)
+    passed = stream.Stream(source, target, b"", stream.Copies(bytearray()))
     assert passed.read() == 7
     assert os.read(reader, 100) == b"the end"
     assert passed.open

@@ -1,4 +1,4 @@
-"""The walls of the house, held by reading the source: who may import whom, where effects live, what a reader is owed.
+"""The layout of the package, by reading its source: who may import whom, where effects are, what readers can expect.
 
 Every rule has a control beside it: a made-up module that breaks it, which the same checker must name.
 """
@@ -6,6 +6,7 @@ Every rule has a control beside it: a made-up module that breaks it, which the s
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 
-# Left to right; a room may use itself and those to its left. A module that has no room here fails the test.
-ROOMS = (
+# From low to high; a package may use itself and those of lower layers. A module that is in no layer fails the test.
+LAYERS = (
     ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text", "wire"),
     ("render", "registry", "ranktable", "supervised"),
     ("spec",),
@@ -28,12 +29,15 @@ ROOMS = (
     ("node",),
     ("cli", "__main__"),
 )
-ADAPTERS = ROOMS[3]
+ADAPTERS = LAYERS[3]
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
-OUTSIDE = {"system", "output", "ranks", "session", "node.py", "cli"}  # who may have effects
+WITH_EFFECTS = {"system", "output", "ranks", "session", "node.py", "cli"}  # who may have effects
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
-OUTSIDE |= {"registry.py", "render.py", "supervised.py"}
+WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
+# Limits for readers: of a file, of a function, and arguments of a constructor besides self.
 MOST_LINES = 600
+MOST_LINES_OF_A_FUNCTION = 45
+MOST_ARGUMENTS = 6
 # The homes of helpers that every package may use: no other function of the package has such a name.
 HELPERS = ("text.py", "system/descriptors.py")
 
@@ -70,8 +74,8 @@ def imports(sources: Sources) -> Iterator[tuple[str, int, str]]:
                 yield from ((path, node.lineno, f"{base}.{name.name}") for name in node.names)
 
 
-def room(name: str) -> int | None:
-    return next((number for number, names in enumerate(ROOMS) if name in names), None)
+def layer(name: str) -> int | None:
+    return next((number for number, names in enumerate(LAYERS) if name in names), None)
 
 
 def import_order(sources: Sources) -> list[str]:
@@ -84,11 +88,11 @@ def import_order(sources: Sources) -> list[str]:
             continue
         if parts[0] != "entrypoint" or not mine:
             continue
-        if len(parts) == 2 and parts[1] not in modules and room(parts[1]) is None:
+        if len(parts) == 2 and parts[1] not in modules and layer(parts[1]) is None:
             continue  # a name of the package itself, such as __version__
-        here, there = room(mine[0]), room(parts[1])
+        here, there = layer(mine[0]), layer(parts[1])
         if here is None or there is None:
-            wrong.append(f"{path}:{line}: {mine[0] if here is None else parts[1]} has no room")
+            wrong.append(f"{path}:{line}: {mine[0] if here is None else parts[1]} is in no layer")
         elif there > here:
             wrong.append(f"{path}:{line}: {mine[0]} may not use {parts[1]}")
         elif parts[1] in ADAPTERS and mine[0] in ADAPTERS:
@@ -102,7 +106,7 @@ def effects(sources: Sources) -> list[str]:
     return [
         f"{path}:{line}: {name.split('.')[0]}"
         for path, line, name in imports(sources)
-        if name.split(".")[0] in EFFECTS and path.split("/")[0] not in OUTSIDE and path not in listed(sources)
+        if name.split(".")[0] in EFFECTS and path.split("/")[0] not in WITH_EFFECTS and path not in listed(sources)
     ]
 
 
@@ -168,6 +172,25 @@ def lengths(sources: Sources) -> list[str]:
     ]
 
 
+def divided(sources: Sources) -> list[str]:
+    """What is too long, takes too much, or assigns several attributes at once is to be divided by concept."""
+    wrong = []
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                arguments = len([*node.args.args, *node.args.kwonlyargs]) - 1
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    wrong.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+                if node.name == "__init__" and arguments > MOST_ARGUMENTS:
+                    wrong.append(f"{path}:{node.lineno}: a constructor with {arguments} arguments")
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                attributes = [each for each in node.targets[0].elts if re.fullmatch(r"self\.\w+", ast.unparse(each))]
+                if len(attributes) > 1:
+                    wrong.append(f"{path}:{node.lineno}: {len(attributes)} attributes on one line")
+    return wrong
+
+
 def one_definition(sources: Sources) -> list[str]:
     """A function with a helper's name, also a private one, is a second definition of it; a method has its class."""
     homes = {node.name: path for path in HELPERS if path in sources for node in functions(ast.parse(sources[path]))}
@@ -197,18 +220,21 @@ def class_names(sources: Sources) -> list[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# The house, and the controls
+# The rules, and their controls
+
+
+RULES = [import_order, effects, sleeps, docstrings, lengths, divided, one_definition, class_names]
 
 
 @pytest.mark.promise("import rules, effects, docstrings and lengths hold")
-@pytest.mark.parametrize("rule", [import_order, effects, sleeps, docstrings, lengths, one_definition, class_names])
+@pytest.mark.parametrize("rule", RULES)
 def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
     assert len(sources) > 20
     assert rule(sources) == []
 
 
-def test_every_module_has_a_room(sources: Sources) -> None:
-    assert {module_of(path)[0] for path in sources if module_of(path)} == {name for names in ROOMS for name in names}
+def test_every_module_is_in_a_layer(sources: Sources) -> None:
+    assert {module_of(path)[0] for path in sources if module_of(path)} == {name for names in LAYERS for name in names}
 
 
 BREACHES = [
@@ -238,8 +264,8 @@ BREACHES = [
         "from entrypoint.devices import _gpu",
         "launchers/a.py:1: an adapter may not use devices._gpu",
     ),
-    (import_order, "spec.py", "from entrypoint.attic import x", "spec.py:1: attic has no room"),
-    (import_order, "attic.py", "from entrypoint.model import Facts", "attic.py:1: attic has no room"),
+    (import_order, "spec.py", "from entrypoint.unlisted import x", "spec.py:1: unlisted is in no layer"),
+    (import_order, "unlisted.py", "from entrypoint.model import Facts", "unlisted.py:1: unlisted is in no layer"),
     (import_order, "spec.py", "from . import run", "spec.py:1: ..run: write imports in full"),
     *(
         (effects, "spec.py", f"import {name}", f"spec.py:1: {name}")
@@ -256,6 +282,14 @@ BREACHES = [
     (docstrings, "spec.py", '"""M."""\nclass Spec: ...', "spec.py:2: Spec"),
     (docstrings, "spec.py", '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...', "spec.py:4: Spec.load"),
     (lengths, "spec.py", "x = 1\n" * 601, "spec.py: 601 lines"),
+    (divided, "spec.py", "def load():\n" + "    x = 1\n" * 45, "spec.py:1: load has 46 lines"),
+    (
+        divided,
+        "spec.py",
+        "class Spec:\n    def __init__(self, a, b, c, d, e, f, g): ...",
+        "spec.py:2: a constructor with 7 arguments",
+    ),
+    (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "spec.py:1: 2 attributes on one line"),
 ]
 
 
@@ -297,6 +331,9 @@ def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None)
         (sleeps, "run/node.py", "event.wait()  # never time.sleep"),
         (docstrings, "errors.py", '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...'),
         (lengths, "spec.py", "x = 1\n" * 600),
+        (divided, "spec.py", "def load():\n" + "    x = 1\n" * 44),
+        (divided, "spec.py", "class Spec:\n    def __init__(self, a, b, c, d, e, f): ..."),
+        (divided, "spec.py", "self.a, b = 1, 2"),
     ],
 )
 def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:
