@@ -102,9 +102,11 @@ def _npu(seen: Observation) -> Iterator[Finding]:
 def _horovod(seen: Observation, plan: Plan) -> Iterator[Finding]:
     if not seen.library("horovod"):
         return
-    if plan.launcher == "mpirun" and seen.library("horovod mpi") == "no":
+    if plan.launch.ranks.reports == "ranks" and seen.library("horovod mpi") == "no":
         fix = "build Horovod with HOROVOD_WITH_MPI=1, or set HOROVOD_CONTROLLER=gloo"
-        yield Finding("warning", "horovod-mpi", "Horovod and MPI", "built without MPI", "MPI, under mpirun", fix)
+        yield Finding(
+            "warning", "horovod-mpi", "Horovod and MPI", "built without MPI", f"MPI, under {plan.launcher}", fix
+        )
     if seen.device == "nvidia" and seen.library("horovod nccl") == "no":
         fix = "build Horovod with HOROVOD_GPU_OPERATIONS=NCCL"
         yield Finding("warning", "horovod-nccl", "Horovod and NCCL", "built without NCCL", "NCCL, for GPUs", fix)

@@ -67,11 +67,14 @@ _SAME: tuple[tuple[str, str, Get, str, str], ...] = (
 )
 
 
+_PROGRAMS = ("mpirun", "mpiexec.hydra")
+
+
 def differences(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport], plan: Plan) -> list[Finding]:
     """The findings on nodes that are not like most. `observed` and `reports`: by the node's rank."""
     found = [*_clocks(reports, plan), *_late(reports, plan)]
     for id, what, get, level, fix in _SAME:
-        if id == "mpirun" and plan.launcher != "mpirun":
+        if id in _PROGRAMS and id not in plan.launch.start.needs_programs:
             level = "warning"
         found += _compared(id, what, {rank: get(seen) for rank, seen in observed.items()}, level, fix, plan)
     found += _settings(observed, plan)

@@ -55,7 +55,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "hydra")
     _refuse(spec)
     many = len(topology.nodes) > 1
-    tagged = "mpirun" if _is_tagged(spec, topology, members) else ""
+    tagged = "tags" if _is_tagged(spec, topology, members) else ""
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()

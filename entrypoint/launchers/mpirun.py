@@ -19,7 +19,7 @@ from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
 
-_TAGS = {"": "", "mpirun": " --tag-output", "prterun": " --output tag:raw"}
+_TAGS = {"": "", "tags": " --tag-output", "spaced-tags": " --output tag:raw"}
 # Those that take the place of these, or that write without lines being put together again.
 _OUTPUT = {
     **dict.fromkeys(("output", "tag-output", "xml"), "logs.prefix"),
@@ -95,7 +95,7 @@ def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
     whole = _mpi.are_mixed(spec, topology, members) and not _mpi.refused(spec, "mpirun", _OUTPUT)
     if not (spec.logs.lines or whole) or not major.isdigit():
         return ""
-    return "mpirun" if int(major) < 5 else "prterun"
+    return "tags" if int(major) < 5 else "spaced-tags"
 
 
 def _check_majors(topology: Topology, members: Members) -> None:

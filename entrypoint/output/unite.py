@@ -132,11 +132,11 @@ class _Output(Stream):
 def tag(through: str) -> Pattern[bytes] | None:
     """Finds what begins each piece of output where an MPI tags it: as mpirun of Open MPI 4 does with --tag-output and
     hydra.py asks Hydra to, or as prterun of 5 does with --output tag."""
-    if through not in ("mpirun", "prterun"):
+    if through not in ("tags", "spaced-tags"):
         return None
     import re  # where no MPI is, nobody needs it
 
-    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "prterun" else b""))
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "spaced-tags" else b""))
 
 
 def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:

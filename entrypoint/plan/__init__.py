@@ -206,7 +206,7 @@ def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members
         notes.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
     if mode == "coordinated" and launch.start.min_nodes is not None:
         wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are there"
-        notes.append(f"nodes: those that are there, {wait}; torchrun numbers the ranks, anew when nodes come or go")
+        notes.append(f"nodes: those that are there, {wait}; the launcher numbers the ranks, anew when nodes come or go")
     if launch.start.needs_rank_table and not members.cards:
         notes.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
     if mode == "coordinated":

@@ -30,7 +30,7 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
     --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others' do not mix with;
-               mpirun, prterun: as an MPI cuts and tags them; ranks: others' pieces come here, to be passed on as lines
+               tags, spaced-tags: as an MPI cuts and tags them; ranks: others' pieces come here, and go on as lines
 
 Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
 """
@@ -240,7 +240,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
     has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # as a rank of torchrun --redirects
     if through == "pipe" and not has_own_file:
         return framing.marked(lines, fd)
-    if through in ("mpirun", "prterun"):
+    if through in ("tags", "spaced-tags"):
         return framing.for_mpirun(lines)
     return framing.FramedInput(lines, tail) if through == "ranks" else framing.Framer(lines, framing.batches)
 

@@ -464,7 +464,8 @@ def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
     seen = {
         rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)
     }
-    made = report(Check(30.0), replace(PLAN, launcher=launcher), seen, reports(0.0, 0.0))
+    job = replace(plan(launcher=launcher.split()[0]), launcher=launcher)
+    made = report(Check(30.0), job, seen, reports(0.0, 0.0))
     assert made.outcome.status == ended, made.text
     assert made.text.startswith(
         f"job job: 3 nodes, 6 ranks, launcher {launcher.split()[0]}; looked at: worker-0, worker-1"

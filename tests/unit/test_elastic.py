@@ -32,7 +32,7 @@ def test_two_of_four(text: str) -> None:
     assert "EXIT_BARRIER" not in told
     script = next(file.text for file in made.files if file.name == "torchrun.sh")
     assert "MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-3}}" in script
-    assert any("torchrun numbers the ranks" in words for words in made.later)
+    assert any("the launcher numbers the ranks" in words for words in made.later)
 
 
 def test_without_nodes_all_are_needed() -> None:

@@ -51,7 +51,7 @@ def test_the_line_where_lines_are_asked_for() -> None:
     """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
     made = launch('command: [prog]\nlogs: {prefix: "[{rank}] "}')
     assert made.programs[0].argv[8:11] == ("-prepend-pattern", "[%g,%r]<stdout>:", "sh")
-    assert made.ranks.tagged == "mpirun"
+    assert made.ranks.tagged == "tags"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
 MOST_LINES = 600
 MOST_LINES_OF_A_FUNCTION = 45
 MOST_ARGUMENTS = 6
+# One of them, ascend, is also the name of a device.
+LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - {"ascend"} | {
+    "mpiexec.hydra",
+    "prterun",
+}
 # The homes of helpers that every package may use: no other function of the package has such a name.
 HELPERS = ("text.py", "system/descriptors.py")
 
@@ -191,6 +196,17 @@ def divided(sources: Sources) -> list[str]:
     return wrong
 
 
+def launchers_by_name(sources: Sources) -> list[str]:
+    """What differs between launchers is a value in `Launch`: no name of one is compared elsewhere."""
+    wrong = []
+    for path, text in sources.items():
+        for node in ast.walk(ast.parse(text)) if not path.startswith("launchers/") else ():
+            if isinstance(node, ast.Compare):
+                names = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)} & LAUNCHERS
+                wrong += [f"{path}:{node.lineno}: {name}" for name in sorted(names)]
+    return wrong
+
+
 def one_definition(sources: Sources) -> list[str]:
     """A function with a helper's name, also a private one, is a second definition of it; a method has its class."""
     homes = {node.name: path for path in HELPERS if path in sources for node in functions(ast.parse(sources[path]))}
@@ -223,7 +239,7 @@ def class_names(sources: Sources) -> list[str]:
 # The rules, and their controls
 
 
-RULES = [import_order, effects, sleeps, docstrings, lengths, divided, one_definition, class_names]
+RULES = [import_order, effects, sleeps, docstrings, lengths, divided, launchers_by_name, one_definition, class_names]
 
 
 @pytest.mark.promise("import rules, effects, docstrings and lengths hold")
@@ -289,6 +305,8 @@ BREACHES = [
         "class Spec:\n    def __init__(self, a, b, c, d, e, f, g): ...",
         "spec.py:2: a constructor with 7 arguments",
     ),
+    (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "spec.py:1: mpirun"),
+    (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "spec.py:1: hydra"),
     (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "spec.py:1: 2 attributes on one line"),
 ]
 
@@ -334,6 +352,8 @@ def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None)
         (divided, "spec.py", "def load():\n" + "    x = 1\n" * 44),
         (divided, "spec.py", "class Spec:\n    def __init__(self, a, b, c, d, e, f): ..."),
         (divided, "spec.py", "self.a, b = 1, 2"),
+        (launchers_by_name, "launchers/a.py", 'if launcher == "mpirun": ...'),
+        (launchers_by_name, "spec.py", 'default = "mpirun"'),
     ],
 )
 def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:

@@ -94,7 +94,7 @@ def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], dat
 
 
 # An MPI, and how it begins each piece of a rank.
-TAGS = [("mpirun", b"[1,%d]<stdout>:"), ("prterun", b"[1,%d]<stdout>: ")]
+TAGS = [("tags", b"[1,%d]<stdout>:"), ("spaced-tags", b"[1,%d]<stdout>: ")]
 
 
 @pytest.mark.promise(
@@ -119,7 +119,7 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
 
 
 def test_what_no_supervisor_sent_is_told_apart() -> None:
-    tags = tag("mpirun")
+    tags = tag("tags")
     assert tags
     united = framing.TaggedInput(plain(b"[-] "), tags)
     came = united.take(b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f")
@@ -145,7 +145,7 @@ def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
 @given(given=pieces, cut=st.integers(1, 90))
 def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) -> None:
     """What a supervisor passes on after some time comes out at once behind an MPI, and behind our own pieces."""
-    tags = tag("mpirun")
+    tags = tag("tags")
     assert tags
     printed = b"".join(given)
     united: framing.TaggedInput | framing.FramedInput
@@ -160,7 +160,7 @@ def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) 
 
 
 def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
-    tags = tag("mpirun")
+    tags = tag("tags")
     assert tags
     united = framing.TaggedInput(whole(), tags)
     came = united.take(b"[1,0]<stderr>:\x1eone\x1f") + united.take(b"---\nmpirun: a warning\n---\n")
