@@ -26,7 +26,7 @@ from entrypoint.system.threads import in_thread
 NAME = "\0entrypoint:"
 _CLOSEST = 0.2  # seconds between two writes while something changes
 # So many times as long as a write took passes until the next: while something changes, and otherwise.
-_SHARE_OF_CHANGES = 10
+_SHARE_OF_CHANGES = 20
 _SHARE = 50
 
 
