@@ -16,6 +16,7 @@ from entrypoint import node, plan, registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Facts, Outcome, Plan, Site, Topology
 from entrypoint.plan import topology as topologies
+from entrypoint.record.file import RecordFile
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import checks
 from entrypoint.system.signals import Signals
@@ -49,8 +50,8 @@ def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.Mon
         return
     booted: list[Plan] = []
 
-    async def boot(spec: JobSpec, facts: Facts, draft: Plan, *_: Any) -> tuple[Outcome, int]:
-        booted.append(draft)
+    async def boot(attempt: node.Attempt, *_: Any) -> tuple[Outcome, int]:
+        booted.append(attempt.plan)
         return Outcome(0, ""), 1
 
     def become(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> Outcome:
@@ -68,10 +69,10 @@ def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.Mon
     if nodes == 2 and given == "no secret":
         assert [outcome.status for outcome in names_secret] == [78]
         with pytest.raises(ConfigError, match="EP300"):
-            node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+            node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet, RecordFile(quiet))
         return
     assert names_secret == []
-    node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet)
+    node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet, RecordFile(quiet))
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
 

@@ -67,9 +67,10 @@ def go(bench: Bench) -> None:
 
 @pytest.fixture
 def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
-    """A boot of two ranks that run until `go`, and end with 7."""
+    """A boot of two ranks that run until `go`, and end with 7; its record says that they run."""
     process = bench.start("sh", "-c", WAITS, STATUS="7", flags=("--name", "demo"))
     bench.await_notes("ready", "ready")
+    until(lambda: '"phase": "running"' in ask(bench, "--json")[1], "the phase in the record")
     yield process
     go(bench)
     process.wait(30)

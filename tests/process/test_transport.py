@@ -30,12 +30,19 @@ def new_key() -> paramiko.Ed25519Key:
     return paramiko.Ed25519Key(file_obj=io.StringIO(pem.decode()))
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection on this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]
+
+
 class Echo(paramiko.ServerInterface):
     """An ssh server of one connection that sends back what it gets, and refuses what it is told to."""
 
     def __init__(self, refuses: str = "") -> None:
         self.refuses = refuses
-        self.ours, theirs = socket.socketpair()
+        self.ours, theirs = tcp_pair()
         self.transport = paramiko.Transport(theirs)
         self.transport.add_server_key(new_key())
         self.transport.start_server(threading.Event(), self)
@@ -242,7 +249,7 @@ def packet(payload: bytes) -> bytes:
     ids=["no line", "no end", "a huge packet"],
 )
 def test_a_stranger_that_says_too_much_is_left(says: bytes, words: str) -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = tcp_pair()
     speaker = threading.Thread(target=say, args=(theirs, says))
     speaker.start()
 
