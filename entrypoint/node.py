@@ -190,14 +190,14 @@ class Loop:
         except EntrypointError:
             self._run_dir.close()
             raise
-        self._record = LiveRecord(draft, self.machine, record, self._programs.idle, log)
+        self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's outcome. Raises EntrypointError where it has to be opened
         for logins in another place.
         """
-        self._record.open(self._spec.metrics)
+        self._record.open()
         self.tell(events.Started())
         return await self._over
 

@@ -12,7 +12,6 @@ from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid, Length, Range, json_object, one_of
 
 VERSION = 1  # of a record; of the status that `entrypoint status --json` prints, too
-BEAT = 3.0  # seconds between two writes of a small record while nothing changes
 
 Nodes = Length(1 << 20)
 Name = Annotated[str, Length(300)]
@@ -136,6 +135,6 @@ class Record:
     result: Annotated[Mapping[str, Any], _result] | None = None  # once the job has ended here
     process: RecordedProcess | None = None
     at: messages.Time = 0.0  # when `status` was true, by the machine's monotonic clock
-    pause: Seconds = BEAT  # seconds until the next write at the latest
+    pause: Seconds = 0.0  # seconds until the next write at the latest
     status: JobStatus | None = None  # None where the boot never began
     timeline: Recording | None = None  # once an attempt is over

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from entrypoint import heartbeat
 from entrypoint.model import Outcome, Plan
 from entrypoint.output.log import Logger
-from entrypoint.record.content import BEAT, JobStatus
+from entrypoint.record.content import JobStatus
 from entrypoint.record.file import RecordFile
 from entrypoint.record.nodes import NodeTable
 from entrypoint.record.server import MetricsServer
-from entrypoint.spec.jobspec import MetricsSpec
+from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system.threads import in_thread
 
 # Followed by the run directory, the name of an abstract socket: it is gone with its process.
@@ -42,8 +43,13 @@ class JobView(Protocol):
 class LiveRecord:
     """The record of one attempt, from its start to its end."""
 
-    def __init__(self, plan: Plan, machine: JobView, file: RecordFile, idle: Callable[[], float], log: Logger) -> None:
+    def __init__(
+        self, spec: JobSpec, plan: Plan, machine: JobView, file: RecordFile, idle: Callable[[], float], log: Logger
+    ) -> None:
         """`idle`: seconds since this node's ranks printed something."""
+        self._metrics_spec = spec.metrics
+        # A node wakes for heartbeats alone while nothing changes.
+        self._beat = heartbeat.interval(spec.timeouts.heartbeat)
         self._machine = machine
         self._file = file
         self._idle = idle
@@ -70,15 +76,15 @@ class LiveRecord:
             self._write_soon()
         return wanted
 
-    def open(self, metrics: MetricsSpec) -> None:
+    def open(self) -> None:
         """Write from now on, and serve metrics where the spec asks for them."""
         self._name = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):  # on the host's network another container may have it
             self._name.bind(f"{NAME}{self._file.run_dir}")
         self._is_open = True
         self._write_within(0.0)
-        if metrics.port is not None:
-            self._serve(metrics.address, metrics.port)
+        if self._metrics_spec.port is not None:
+            self._serve(self._metrics_spec.address, self._metrics_spec.port)
 
     def _serve(self, address: str, port: int) -> None:
         try:
@@ -122,7 +128,7 @@ class LiveRecord:
 
     async def _update(self) -> None:
         begun = time.monotonic()
-        pause = max(BEAT, _SHARE * self._cost)
+        pause = max(self._beat, _SHARE * self._cost)
         try:
             await in_thread(partial(self._file.update, self._status(), begun, pause))
         except OSError as error:

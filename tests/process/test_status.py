@@ -468,13 +468,13 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
 def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text keeps its place, also where a peer's words hold what separates them."""
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
-    _, plan, _ = plans(3, "mpirun", 0, 0)
+    spec, plan, _ = plans(3, "mpirun", 0, 0)
     told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
     kept = RecordFile(print)
 
     @in_loop
     async def tried() -> None:
-        live = LiveRecord(plan, told, kept, lambda: 0.0, Logger())
+        live = LiveRecord(spec, plan, told, kept, lambda: 0.0, Logger())
         details = {1: "x\0hush-hush-hush", 2: "no DNS"}
         wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
         live.saw(events.TimerFired(), wanted, time.monotonic())
