@@ -80,9 +80,9 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
         docker("wait", box)
         assert exit_code(box) == 0
         assert int(logs(box).split("\n")[0]) > 3  # the control: there were some
-        # The job's result lies beside the run directory, for whoever wants to know it later.
+        # The node's record lies next to the run directory, for whoever wants to know the result later.
         left = {line for line in docker("diff", box).split("\n") if line}
-        assert left <= {"C /tmp", *(f"A /tmp/entrypoint-1000-36666-{what}.json" for what in ("result", "timeline"))}
+        assert left <= {"C /tmp", "A /tmp/entrypoint-1000-36666-state.json"}
     done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
     assert done.status == 73
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err
