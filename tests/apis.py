@@ -5,7 +5,8 @@
     MPIJob, Volcano's Job         tests/schemas: written down from what those projects publish
     a training job of ModelArts   huaweicloudsdkmodelarts: models of the API, by its maker
 
-A Pod template is Kubernetes' own in all of them. No system itself was asked.
+A Pod template is Kubernetes' own in all of them. No system itself was asked. The packages take seconds to import, so
+that only who asks does it.
 """
 
 from __future__ import annotations
@@ -18,20 +19,29 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version as installed
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import kubernetes_validate
 import yaml
-from jsonschema import Draft202012Validator
-from kubeflow_trainer_api import models
 from packaging.version import Version
-from pydantic import BaseModel
-from referencing import Registry, Resource
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from pydantic import BaseModel
 
 Schema = dict[str, Any]
 
 _OWN = Path(__file__).parent / "schemas"
-_SETS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+
+
+def _folder(package: str) -> Path:
+    """Return a package's folder, without an import of it."""
+    found = find_spec(package)
+    assert found
+    assert found.submodule_search_locations
+    return Path(found.submodule_search_locations[0])
+
+
+_SETS = _folder("kubernetes_validate") / "kubernetes-json-schema"
 VERSIONS = tuple(sorted({path.name[1:].rpartition(".")[0] for path in _SETS.glob("v*.*.*-strict")}, key=Version)[-4:])
 """The last four minor versions of Kubernetes, oldest first."""
 _HOME = "https://kubernetes.io/api/_definitions.json"  # as the sets themselves say
@@ -40,10 +50,11 @@ _FILES = {
     ("kubeflow.org/v2beta1", "MPIJob"): "mpijob.yaml",
     ("batch.volcano.sh/v1alpha1", "Job"): "volcano.yaml",
 }
-_MODELS: dict[tuple[str, str], type[BaseModel]] = {
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): models.JobsetV1alpha2JobSet,
-    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): models.TrainerV1alpha1TrainJob,
-    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): models.TrainerV1alpha1TrainingRuntime,
+# Classes of kubeflow_trainer_api.models.
+_MODELS = {
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"): "JobsetV1alpha2JobSet",
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "TrainerV1alpha1TrainJob",
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): "TrainerV1alpha1TrainingRuntime",
 }
 # Values that no package says: those of k8s.io/api/networking/v1, and of JobSet's api/jobset/v1alpha2/jobset_types.go.
 _VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -64,13 +75,20 @@ _LABEL = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
+def validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """Return what validates documents by this JSON Schema."""
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema)
+
+
 def mistakes(manifest: Mapping[str, Any], version: str) -> list[str]:
     """What the API server of this minor version would refuse, each with its place.
 
     Raises KeyError for an object of which nobody publishes a schema.
     """
-    validator = _validator(manifest["apiVersion"], manifest["kind"], version)
-    return [f"{each.json_path}: {each.message}" for each in validator.iter_errors(manifest)]
+    errors = _validator(manifest["apiVersion"], manifest["kind"], version).iter_errors(manifest)
+    return [f"{error.json_path}: {error.message}" for error in errors]
 
 
 def source(manifest: Mapping[str, Any]) -> str:
@@ -83,11 +101,15 @@ def source(manifest: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _validator(api: str, kind: str, version: str) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator
+    from kubeflow_trainer_api import models
+    from referencing import Registry, Resource
+
     known = _definitions(version)
     if (api, kind) in _FILES:
         schema = yaml.safe_load((_OWN / _FILES[api, kind]).read_text(encoding="utf-8"))
     elif (api, kind) in _MODELS:
-        schema = _strict(_MODELS[api, kind], known)
+        schema = _strict(getattr(models, _MODELS[api, kind]), known)
     else:
         group, _, number = api.rpartition("/")
         wanted = {"group": group, "kind": kind, "version": number}
@@ -133,6 +155,8 @@ def _limit(schema: Schema, fields: Mapping[str, tuple[str, ...]]) -> None:
 @functools.cache
 def _values_of_models() -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
     """Class -> field -> values: the models' own checks of Kubernetes' types are the only place that says them."""
+    from kubeflow_trainer_api import models
+
     return tuple((name, dict(_values(each))) for name, each in vars(models).items() if isinstance(each, type))
 
 
@@ -179,16 +203,13 @@ def _training_job() -> Draft202012Validator:
     defs["Job"]["properties"]["kind"] = {"const": "job"}
     defs["JobMetadata"]["required"] = ["name"]
     defs["JobMetadata"]["properties"]["name"] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
-    return Draft202012Validator({"$ref": "#/$defs/Job", "$defs": defs})
+    return validator({"$ref": "#/$defs/Job", "$defs": defs})
 
 
 @functools.cache
 def _sdk_files() -> dict[str, Path]:
     """Class -> its file, by the class's name in small letters."""
-    package = find_spec("huaweicloudsdkmodelarts")
-    assert package
-    assert package.submodule_search_locations
-    folder = Path(package.submodule_search_locations[0]) / "v1/model"
+    folder = _folder("huaweicloudsdkmodelarts") / "v1/model"
     return {path.stem.replace("_", ""): path for path in folder.glob("*.py")}
 
 

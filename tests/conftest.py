@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -70,6 +71,8 @@ def pytest_configure() -> None:
         default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, default)
+    # Each worker would compile all tests again, where the environment says so.
+    sys.dont_write_bytecode = False
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from hypothesis import example, given
@@ -19,6 +18,7 @@ from entrypoint import registry, spec
 from entrypoint.errors import SpecError
 from entrypoint.spec import JobSpec, Override, Source, check_host, fields, load
 from entrypoint.spec.reference import schema
+from tests import apis
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = {
@@ -359,7 +359,7 @@ def test_a_value_means_what_is_written() -> None:
     assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
     file = {"A": "no", "B": "8", "C": "1.10", "D": "22:22", "E": "0755", "F": "2024-01-01", "G": "null", "H": "~/data"}
     assert result.env == {**file, "I": "1.50", "J": "true", "K": "8"}
-    jsonschema.Draft202012Validator(schema()).validate(
+    apis.validator(schema()).validate(
         {"env": {"A": False, "B": 8, "C": 1.1}, "torch": {"version": 2.1}, "command": ["prog", 5, True]}
     )
 
@@ -525,7 +525,7 @@ EXAMPLES = sorted((ROOT / "examples/spec").glob("*.yaml"))
 def test_the_examples_are_right_and_the_schema_says_so(path: Path) -> None:
     text = path.read_text()
     load(text, path.name, {}, {})
-    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(text))
+    apis.validator(schema()).validate(yaml.safe_load(text))
 
 
 def test_the_full_example_sets_every_field() -> None:
@@ -549,12 +549,12 @@ def test_the_full_example_sets_every_field() -> None:
     ],
 )
 def test_the_schema_refuses(document: object) -> None:
-    assert not jsonschema.Draft202012Validator(schema()).is_valid(document)
+    assert not apis.validator(schema()).is_valid(document)
 
 
 def test_the_schema_is_one_an_editor_can_use() -> None:
     result = schema()
-    jsonschema.Draft202012Validator.check_schema(result)
+    apis.validator(result).check_schema(result)
     assert result["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert result["title"] == "entrypoint job spec"
     assert result["properties"]["name"]["default"] == "job"
