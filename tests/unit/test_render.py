@@ -76,7 +76,8 @@ def context_of(template: str, text: str) -> dict[str, Any]:
 @given(text=values, words=st.lists(values, max_size=4))
 def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: str, words: list[str]) -> None:
     context = {
-        **context_of(template, text), **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
+        **context_of(template, text),
+        **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
         "session_env": {f"N{number}": word for number, word in enumerate(words)},
         "nodes": [(text, "slots=1"), ("b", *words)], "given": text, "agent": text, "hostfile": text, "np": 2,
         "mpi_major": text, "grace": 30, "restarted": words, "number": text, "after": text, "tags": text,
