@@ -23,8 +23,8 @@ _HEAD = """# Troubleshooting
 
 3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every value with its
    origin, and the reasons for which `run` would reject the job: `run would end: ...`.
-4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names everything that is missing
-   or wrong, with its fix. After a failed boot each node prints a short form of it: `seen here: ...`.
+4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names everything that is
+   missing or wrong, with its fix. After a failed boot each node prints a short form of it: `seen here: ...`.
 
 Every message has an id, which stays the same if the text changes. This page lists all messages, with the same text as
 `entrypoint explain`. `…` stands for the parts that differ.
