@@ -109,8 +109,8 @@ def _by_script(table: Table, nodes: int, network: str) -> dict[str, float]:
 
 
 _HOW = (
-    "Toolkit: seconds from the last container's start to worker-0's end, by Docker's timestamps, including names, sshd, "
-    "roll call, ranks and release. Bare: mpirun by hand with the same options and the same program, timed on "
+    "Toolkit: seconds from the last container's start to worker-0's end, by Docker's timestamps, including names, "
+    "sshd, roll call, ranks and release. Bare: mpirun by hand with the same options and the same program, timed on "
     "worker-0, in containers of the same image that run sshd with throw-away keys. Their sshd are up and their "
     "addresses are known before the clock starts. Containers are started one after the other, worker-0 first."
 )
