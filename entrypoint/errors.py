@@ -5,15 +5,15 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
      0..63   the job's own
     64       USAGE        a flag is wrong
     65       SPEC         the job spec (or an override of it) is wrong
-    66       NO_INPUT     a file we were told to read is not there
+    66       NO_INPUT     an input file is missing or not readable
     69       UNAVAILABLE  peers did not answer before the deadline
     70       SOFTWARE     an internal error
-    71       OS           this machine refused something we need (sshd would not start, no file handles)
+    71       OS           the host refused something (sshd did not start, too few file handles)
     73       CANT_CREATE  a file could not be written
-    75       RETRY        a peer or the infrastructure failed; running again may help
-    77       REFUSED      a peer refused us, or its host key is not this job's
-    78       CONFIG       what we were given cannot make a job (no secret, no index, two platforms)
-    126/127  the program cannot be executed / is not there
+    75       RETRY        a peer or the infrastructure failed; a retry may help
+    77       REFUSED      a peer rejected the leader's key, or its host key is not this job's
+    78       CONFIG       the configuration does not describe a valid job (no secret, no index, two platforms)
+    126/127  the program cannot be executed / does not exist
     128+n    the job was ended by signal n
 
 The tree:

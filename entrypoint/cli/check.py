@@ -25,13 +25,14 @@ _NO_PROGRAM = ("true",)  # stands for the job's program if none is given
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "check this node, or with --all every node, and print what the job needs and what is there"
+    text = "check this node, or with --all every node, and compare it with what the job needs"
     check = command(commands, "check", PROGRAM, text)
     job_arguments(check, spec)
-    check.add_argument("--all", action="store_true", help="on every node at once, as `run`: worker-0 prints one table")
-    check.add_argument("--json", action="store_true", help="as JSON, with all results of the probes")
+    text = "check all nodes together: run it on every node; worker-0 prints one table"
+    check.add_argument("--all", action="store_true", help=text)
+    check.add_argument("--json", action="store_true", help="print JSON, with all probe results")
     check.add_argument("--strict", action="store_true", help="exit with 78 for a warning, too")
-    text = f"seconds for each program that is run, such as nvidia-smi; {_LIMIT:g} if not given"
+    text = f"seconds for each program that a probe runs, such as nvidia-smi; {_LIMIT:g} if not given"
     check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=text)
 
 

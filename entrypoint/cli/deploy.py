@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from entrypoint.output.log import Logger
 
 OPTIONS = {
-    "image": ("IMAGE", "image with the toolkit in it; slurm can do without"),
+    "image": ("IMAGE", "image with the toolkit in it; optional for slurm"),
     "nodes": ("N", "number of nodes, if the spec names no hosts"),
-    "resource": ("NAME=N", "of each node: nvidia.com/gpu=8; not for modelarts. May be repeated"),
-    "kind": ("KIND", "form of the job: job, jobset, mpijob, trainjob or volcano; job if not given (kubernetes)"),
-    "runtime": ("NAME", "what starts the image: pyxis or apptainer; none without an image (slurm)"),
+    "resource": ("NAME=N", "resource of each node: nvidia.com/gpu=8; not for modelarts; may be repeated"),
+    "kind": ("KIND", "kind of object: job, jobset, mpijob, trainjob or volcano; job if not given (kubernetes)"),
+    "runtime": ("NAME", "program that starts the image: pyxis or apptainer; none without an image (slurm)"),
     "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
-    "flavor": ("ID", "kind of the instances (modelarts)"),
+    "flavor": ("ID", "kind of instance (modelarts)"),
     "pool": ("ID", "dedicated resource pool (modelarts)"),
     "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
     "logs": ("OBS", "OBS folder for the job's logs (modelarts)"),
@@ -35,7 +35,7 @@ OPTIONS = {
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print the file that another system runs the job from"
+    text = "print the file from which another system runs the job"
     deploy = command(commands, "deploy", f"TARGET --image IMAGE {PROGRAM}", text)
     job_arguments(deploy, spec)
     deploy.add_argument("target", choices=registry.names("deploy"))

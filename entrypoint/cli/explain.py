@@ -22,7 +22,7 @@ _LONG = 5  # messages that are explained in full; of more, only the first lines 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "print what an exit status or a message means, how to confirm it, and what to do; without an argument, list all"
+        "explain an exit status or a message: its cause, how to confirm it, and its fix; without an argument, list all"
     )
     explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ...]", text)
     about = "an exit status, a message's id, a part of its text, or a line of a log with an id"

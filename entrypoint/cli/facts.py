@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print which platforms match this container, the one that is chosen, and the variables it reads"
+    text = "print the platforms that match this container, the one that is chosen, and the variables that it reads"
     job_arguments(command(commands, "facts", "[options]", text), spec)
 
 

@@ -28,13 +28,13 @@ _PACKAGES = {"sshd": "openssh-server", "libnss_wrapper.so": "libnss-wrapper", "m
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "run all nodes of the job on this machine, and try what happens if one fails"
+    text = "run all nodes of the job on this host, and inject faults"
     parser = command(commands, "local", PROGRAM, text)
     job_arguments(parser, spec, hidden=local.OWN)
     parser.add_argument("--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts if not given")
     for kind, text in faults.KINDS.items():
         parser.add_argument(f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text)
-    parser.add_argument("--late-dns", metavar="TIME", help="the nodes' names resolve only after that time, such as 20s")
+    parser.add_argument("--late-dns", metavar="TIME", help="let names resolve only after this time, such as 20s")
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

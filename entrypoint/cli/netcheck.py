@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "measure the network between the job's nodes, instead of `run` on every node; no program is started"
+    text = "measure the network between the job's nodes, without starting the program: run it on every node"
     netcheck = command(commands, "netcheck", "[options]", text)
     job_arguments(netcheck, spec)
     netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON instead of a table")

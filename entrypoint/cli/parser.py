@@ -61,7 +61,7 @@ def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.Argum
     If `words` begin with a command, only that one is added, since all take time. Parsing raises UsageError if a flag is
     wrong.
     """
-    about = "Boots a training job: `entrypoint run --spec job.yaml`, the same on every node."
+    about = "Boot a training job: run `entrypoint run --spec job.yaml` on every node."
     parser = _Parser(prog="entrypoint", description=about)
     parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
     commands = parser.add_subparsers(prog="entrypoint", metavar="COMMAND", required=True)
@@ -84,7 +84,7 @@ def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
 
 def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ()) -> None:
     """Add the options of every command that works on a job; --help leaves `hidden` fields out."""
-    parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, YAML (or ENTRYPOINT_SPEC)")
+    parser.add_argument("--spec", "-s", metavar="FILE", default=spec, help="job spec, a YAML file (or ENTRYPOINT_SPEC)")
     for field in fields():
         if field.flags:
             names = ", ".join(field.adapters)

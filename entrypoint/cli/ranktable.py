@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    both = command(commands, "ranktable", "convert|make|check ...", "work on the rank tables of Ascend jobs")
+    both = command(commands, "ranktable", "convert|make|check ...", "convert, make or check rank tables of Ascend jobs")
     verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
 
     options = "[--to v1.0|v0.1] [--out FILE]"
-    convert = command(verbs, "ranktable convert", f"FILE {options}", "write a rank table of any form in another")
+    convert = command(verbs, "ranktable convert", f"FILE {options}", "convert a rank table of any form to another form")
     convert.add_argument("file", metavar="FILE", help="rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab")
 
     usage = f"--server-id IP (--hccn-conf FILE | --addresses IP,IP) ... {options}"
-    make = command(verbs, "ranktable make", usage, "make a rank table of the servers given, in their order")
+    make = command(verbs, "ranktable make", usage, "make a rank table for these servers, in their order")
     make.add_argument("--server-id", action="append", required=True, metavar="IP", help="a server; may be repeated")
     devices: dict[str, Any] = {"action": "append", "dest": "devices", "default": []}
     file, addresses = "its /etc/hccn.conf", "its devices' addresses, device 0 first"

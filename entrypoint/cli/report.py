@@ -23,7 +23,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     usage = "RUNDIR [--html FILE] [--trace FILE]"
     report = command(commands, "report", usage, "show where the time of a boot went, and which node was last")
-    text = "run directory of a node whose job has ended; worker-0's has all nodes. Or RUNDIR-state.json itself"
+    text = "run directory of a node whose job has ended, or RUNDIR-state.json; worker-0's contains all nodes"
     report.add_argument("run_dir", metavar="RUNDIR", help=text)
     report.add_argument("--html", metavar="FILE", help="write a page with a bar for each node; it needs no network")
     report.add_argument("--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing")

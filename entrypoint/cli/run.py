@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    run = command(commands, "run", PROGRAM, "boot this node's part of the job and end with its result")
+    run = command(commands, "run", PROGRAM, "boot this node's part of the job, and exit with the job's status")
     job_arguments(run, spec)
-    text = "only run PROGRAM, as it is, if nothing describes a job"
+    text = "if nothing describes a job, only run PROGRAM as it is"
     run.add_argument("--passthrough", action="store_true", help=text)
 
 

@@ -22,16 +22,18 @@ _TOP, _REST, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # cursor to the top; clear t
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "show the boot in this container: each node's phase, since when, its last heartbeat"
+    text = "show the boot in this container: each node's phase, its duration, and its last heartbeat"
     status = command(commands, "status", "[options]", text)
-    status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 of all nodes, on a worker of
-itself and the leader. Runs next to the boot: docker exec CONTAINER entrypoint status.
+    status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 it shows all nodes,
+on a worker itself and the leader. It runs next to the boot: docker exec CONTAINER entrypoint status.
 
-Exit status: 0 while it runs; the job's own once it has ended; 66 if there is nothing to ask; 69 if the
-entrypoint has not written its state in time, or was killed; 77 if it is another user's; 64 if there are several."""
-    status.add_argument("--watch", "-w", action="store_true", help="again every second, until the job ends")
-    status.add_argument("--json", action="store_true", help="as JSON, durations in seconds; with --watch one line each")
-    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the one that boots here if not given"
+Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot; 69 if the entrypoint
+has not written its state in time, or was killed; 77 if the record is another user's; 64 if there are several boots."""
+    status.add_argument("--watch", "-w", action="store_true", help="update every second, until the job ends")
+    status.add_argument(
+        "--json", action="store_true", help="print JSON, durations in seconds; with --watch one line each"
+    )
+    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
     status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
 
 

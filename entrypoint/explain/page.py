@@ -12,7 +12,7 @@ _HEAD = """# Troubleshooting
 <!-- Generated from entrypoint/explain/messages.yaml by `make golden`: change that file. -->
 
 1. Read the last stderr line of the **leader** (worker-0): `EP… summary | detail | hint; exit 78`.
-2. Ask what it means, by its id, the exit status, or a part of its text. Any machine with the toolkit can answer:
+2. Look it up by its id, by the exit status, or by a part of its text, on any host with the toolkit:
 
    ```sh
    entrypoint explain EP500
@@ -22,12 +22,12 @@ _HEAD = """# Troubleshooting
    ```
 
 3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every value with its
-   origin, and what `run` would refuse: `run would end: ...`.
-4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names what is missing or
-   wrong, with its fix. After a failed boot each node prints the same in short: `seen here: ...`.
+   origin, and the reasons for which `run` would reject the job: `run would end: ...`.
+4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names everything that is
+   missing or wrong, with its fix. After a failed boot each node prints a short form of it: `seen here: ...`.
 
-Every message has an id that stays when its text changes. This page has them all, with the same text as
-`entrypoint explain`. `…` stands for what differs.
+Every message has an id, which stays the same if the text changes. This page lists all messages, with the same text as
+`entrypoint explain`. `…` stands for the parts that differ.
 """
 
 
@@ -51,7 +51,7 @@ def markdown() -> str:
             ]
         if any(entry.id == "EP500" for entry in entries):
             out += [
-                "### What is waited for\n",
+                "### States of missing nodes\n",
                 "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`\n",
             ]
             out += _table("in the brackets", explain.source()["waiting"])

@@ -12,8 +12,8 @@ from entrypoint.errors import UsageError
 from entrypoint.values import dataclass
 
 KINDS = {
-    "kill": "SIGKILL to a node and all that runs there, as when a machine is lost",
-    "freeze": "SIGSTOP to all of a node; with a second time, it continues after that: worker-2@3s+5s",
+    "kill": "SIGKILL to a node and all its processes, as if a host is lost",
+    "freeze": "SIGSTOP to all processes of a node; with a second time, they continue after that: worker-2@3s+5s",
     "stop": "SIGTERM to a node, as a platform stops a container",
     "late": "start a node that much later than the others",
 }

@@ -34,17 +34,19 @@ _TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 class SshSpec:
     """How the nodes of one job reach each other. Not used by a one-node job.
 
-    port: TCP port of sshd on every node; over 1023 where we do not run as root. On a parameter server it is one more.
+    port: TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a parameter server it is one
+      more.
     client_key: Path of a mounted private key that the leader logs in with; needs `ssh.host_key` too.
     host_key: Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too.
     known_hosts:
-      Path of a known_hosts file with every node's host key; all nodes have the same `ssh.host_key` where not given.
+      Path of a known_hosts file with every node's host key; if not given, all nodes have the same `ssh.host_key`.
     client:
-      `files` writes what an ssh client needs into the run directory of worker-0, with a private key: a job can then log
-      in to its own nodes with `sh $ENTRYPOINT_RUN_DIR/ssh worker-1`. The toolkit itself needs none of it.
+      `files` writes the files that an ssh client needs into the run directory of worker-0, with a private key. A job
+      can then log in to its own nodes with `sh $ENTRYPOINT_RUN_DIR/ssh worker-1`. The toolkit itself does not need
+      them.
     compat:
-      `baked-keys` takes the private key that an old image brings, named by `ssh.client_key`, for the job's secret:
-      whoever has the image can then log in, and every start warns of it. Host keys are pinned all the same.
+      `baked-keys` uses the private key of an old image, named by `ssh.client_key`, as the job's secret. Everybody who
+      has the image can then log in, and every start warns. Host keys are pinned nevertheless.
     """
 
     port: Annotated[Port, "--ssh-port", "MY_SSHD_PORT", "SSHD_PORT"] = 36666
@@ -61,8 +63,8 @@ class NetworkSpec:
 
     interface:
       The network interface for Open MPI (btl and daemons), NCCL, Gloo and HCCL: its name, the beginning of its name
-      (`ib`), or its network (`10.0.0.0/24`), by which nodes may have other names for it. A node without it is an error.
-      `auto` is, where a node has several, the one that the roll call came over. Libraries' own variables win over it.
+      (`ib`), or its network (`10.0.0.0/24`) if its name differs between nodes. A node without it is an error. With
+      `auto`, a node with several interfaces uses the one that the roll call came over. Libraries' own variables win.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
@@ -70,20 +72,20 @@ class NetworkSpec:
 
 @dataclass(frozen=True)
 class MpiSpec:
-    """What the mpirun line is made of. Each field has the documented ModelArts variable as a second name.
+    """The parts of the mpirun line. Each field has the documented ModelArts variable as a second name.
 
-    np: Ranks in all; slots summed over the nodes where not given.
-    hostfile: Path of your own hostfile; ours, written after the roll call, where not given.
+    np: Number of all ranks; the sum of all nodes' slots if not given.
+    hostfile: Path of your own hostfile; if not given, the one that the toolkit writes after the roll call.
     interface:
       Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher, passed
-      as written. `network.interface` looks for one on each node, and must say the same where both are given.
-      Where neither is, and a node has several, the one that the roll call came over; else only NCCL is told, under
-      mpirun, and only ib0,bond0,eth0.
+      as written. `network.interface` looks for one on each node; if both are given, they must have the same value.
+      If neither is given, a node with several interfaces uses the one that the roll call came over; otherwise only
+      NCCL gets a setting, under mpirun, and only ib0,bond0,eth0.
     tune_file:
       Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment.
-    bind_args: mpirun's binding options; `--bind-to none --map-by slot` where not given.
-    x_args: mpirun's -x options; the documented NCCL and Horovod ones where not given.
-    mca_args: mpirun's -mca options; the documented ones where not given.
+    bind_args: mpirun's binding options; `--bind-to none --map-by slot` if not given.
+    x_args: mpirun's -x options; the documented NCCL and Horovod options if not given.
+    mca_args: mpirun's -mca options; the documented options if not given.
     extra_args: More options for mpirun, split at white space.
     """
 
@@ -101,16 +103,16 @@ class MpiSpec:
 class TorchSpec:
     """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started.
 
-    version: torch version to render for, such as "2.1"; the installed one, found when the script runs, where not given.
+    version: torch version to render for, such as "2.1"; if not given, the installed one, found when the script runs.
     port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
     rdzv_backend:
-      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and where c10d would
-      number the nodes in another order than `hosts`; else c10d.
+      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and if c10d would
+      number the nodes in another order than `hosts`; otherwise c10d.
     max_restarts: torchrun's own --max-restarts.
     extra_args: More options for the launcher, each passed as it is.
     rank_args:
-      When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` on more than one node,
-      `always` on one too.
+      When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` only on more than one node,
+      `always` also on one.
     """
 
     version: Annotated[str | None, Rule("version such as 2.1", pattern=_TORCH_VERSION), "TORCH_VERSION"] = None
@@ -123,9 +125,10 @@ class TorchSpec:
 
 @dataclass(frozen=True)
 class AccelerateSpec:
-    """How `accelerate launch` is started, as the launcher `accelerate` does it. Its nodes meet at `torch.port`.
+    """How the launcher `accelerate` starts `accelerate launch`. Its nodes meet at `torch.port`.
 
-    extra_args: More options for it, each passed as it is: `--config_file`, `--mixed_precision`, `--use_fsdp`, ...
+    extra_args: More options for `accelerate launch`, each passed as it is: `--config_file`, `--mixed_precision`,
+      `--use_fsdp`, ...
     """
 
     extra_args: tuple[str, ...] = ()
@@ -133,9 +136,9 @@ class AccelerateSpec:
 
 @dataclass(frozen=True)
 class DeepspeedSpec:
-    """How DeepSpeed's launcher is started, as the launcher `deepspeed` does it. Its processes meet at `torch.port`.
+    """How the launcher `deepspeed` starts DeepSpeed's launcher. Its processes meet at `torch.port`.
 
-    extra_args: More options for it, each passed as it is.
+    extra_args: More options for DeepSpeed's launcher, each passed as it is.
     """
 
     extra_args: tuple[str, ...] = ()
@@ -156,9 +159,9 @@ class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
     ps: How many of `hosts` are parameter servers: the last ones.
-    port: TCP port of TensorFlow's server on every node, where the platform gives none; one more on a parameter server.
-    chief: Who coordinates (TF_CONFIG calls it chief): with `worker-0` the job ends when it does, and the other workers
-      only serve it, as under ParameterServerStrategy.
+    port: TCP port of TensorFlow's server on every node, if the platform gives none; one more on a parameter server.
+    chief: The coordinator (the chief in TF_CONFIG): with `worker-0` the job ends when worker-0 ends, and the other
+      workers only serve it, as under ParameterServerStrategy.
     """
 
     ps: Count = 0
@@ -180,11 +183,11 @@ class MindsporeSpec:
 
 @dataclass(frozen=True)
 class RaySpec:
-    """How Ray is started: its head on worker-0, the others join.
+    """How Ray is started: its head is on worker-0, and the other nodes join.
 
     port:
       TCP port of Ray's head (GCS) on worker-0; the six ports after it are those of Ray's other servers, on every node.
-    dashboard: Whether worker-0 serves Ray's dashboard: `local` does, on its own 127.0.0.1 alone, port 8265.
+    dashboard: Whether worker-0 serves Ray's dashboard: `local` serves it only at its own 127.0.0.1, port 8265.
     extra_args: More options for `ray start` on every node, each passed as it is.
     """
 
@@ -195,11 +198,11 @@ class RaySpec:
 
 @dataclass(frozen=True)
 class AscendSpec:
-    """Ascend NPUs, one process each, as the launcher `ascend` starts them.
+    """Ascend NPUs: the launcher `ascend` starts one process for each.
 
     rank_table:
-      Whether the platform writes a rank table (RANK_TABLE_FILE, else /user/config/jobstart_hccl.json), which is waited
-      for; with `none` ranks are counted from `hosts` and `slots`.
+      Whether to wait for a rank table of the platform (RANK_TABLE_FILE, else /user/config/jobstart_hccl.json); with
+      `none` ranks are counted from `hosts` and `slots`.
     """
 
     rank_table: Literal["wait", "none"] = "wait"
@@ -207,10 +210,10 @@ class AscendSpec:
 
 @dataclass(frozen=True)
 class StallSpec:
-    """What to do about a job that says nothing any more.
+    """What to do about a job that no longer prints anything.
 
-    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0 never.
-    action: Whether the job then goes on, or ends with 75.
+    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0 means never.
+    action: Whether the job then continues (`warn`) or ends with 75 (`stop`).
     """
 
     minutes: Annotated[float, Rule(ge=0)] = 0.0
@@ -219,10 +222,10 @@ class StallSpec:
 
 @dataclass(frozen=True)
 class MetricsSpec:
-    """Prometheus metrics of each node's entrypoint; none if no port is given.
+    """Prometheus metrics of each node's entrypoint; there are none if no port is given.
 
-    port: TCP port that serves /metrics on every node, to anybody who reaches it.
-    address: IP address that it listens at, such as 0.0.0.0 for a Prometheus outside of the container.
+    port: TCP port that serves /metrics on every node, to everybody who can connect to it.
+    address: IP address that the port listens at, such as 0.0.0.0 for a Prometheus outside of the container.
     """
 
     port: Port | None = None
@@ -257,10 +260,10 @@ class NetcheckSpec:
 
 @dataclass(frozen=True)
 class TimeoutSpec:
-    """How long, in seconds, we wait for what.
+    """Time limits, in seconds.
 
     peers: Seconds until every peer must have answered the roll call.
-    join: Seconds that the roll call waits for the other nodes once as many are there as `nodes` asks for at least.
+    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes` has answered.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
@@ -279,33 +282,33 @@ class JobSpec:
 
     name: Name of the job, a DNS label; it also separates the keys of two jobs that share a secret.
     command: The training program and its arguments, one list entry each; arguments after `--` replace it.
-    launcher: How ranks are started; mpirun for more than one rank, else plain, where not given.
-    workdir: Working directory of the program; the current one where not given.
-    env: Variables for the program on every node, on top of each node's own.
-    platform: Who started the containers; recognised by its variables where not given.
-    device: What the ranks compute on; recognised by its files in /dev where not given.
-    hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` where no DNS knows the name,
-      `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` where a node has other slots than the rest.
+    launcher: How ranks are started; if not given, mpirun for more than one rank, otherwise plain.
+    workdir: Working directory of the program; the current directory if not given.
+    env: Variables for the program on every node, in addition to each node's own.
+    platform: The platform that started the containers; recognised by its variables if not given.
+    device: The device that the ranks compute on; recognised by its files in /dev if not given.
+    hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` if DNS does not know the name,
+      `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` if a node has other slots than the rest.
     nodes:
-      The least and the most nodes of an elastic job under torchrun, such as `2:4`; `hosts` names the most. It starts
-      with the least, goes on while as many are left, and takes in those that come later.
-    node_rank: Index of this node in `hosts`; found by this container's host name where not given.
-    slots: Processes (ranks) on each node, but for those whose entry in `hosts` has its own; the number of accelerators,
-      or 1, where not given.
+      Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts` names the maximum.
+      The job starts with the minimum, continues while as many are left, and accepts nodes that start later.
+    node_rank: Index of this node in `hosts`; found by this container's host name if not given.
+    slots: Processes (ranks) on each node; the number of accelerators, or 1, if not given. An entry of `hosts` may have
+      its own number.
     secret_file: Path of a file with the job's secret, the same on all nodes, at least 16 bytes.
     roll_call:
       Whether the nodes of a job call each other before anything starts, which needs a secret. `none` allows several
-      nodes without one: none of them then notices that another is missing, fails or is lost, each ends with a status of
-      its own, and every start warns of it. `mpirun`, `hydra` and `ray` on several nodes cannot do without.
+      nodes without a secret: no node then notices that another is missing, fails or is lost, each node exits with a
+      status of its own, and every start warns. `mpirun`, `hydra` and `ray` on several nodes need the roll call.
     restarts: How many times the job boots again after the infrastructure failed (75): on every node, once all are back.
-    run_dir: Private directory for everything we write; /tmp/entrypoint-UID-PORT where not given.
+    run_dir: Private directory for the toolkit's files; /tmp/entrypoint-UID-PORT if not given.
     log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name with `-log`.
     pre_start:
-      Whether the script runs that the platform's own boot would run on each node before the program, and that users put
-      beside their code: on ModelArts ma-pre-start.sh. What it exports is for the ranks of its node.
+      Whether to run the script that the platform's own boot would run on each node before the program, and that users
+      put next to their code: on ModelArts ma-pre-start.sh. Variables that it exports are for the ranks of its node.
     prefix:
-      What our lines begin with: `[entrypoint worker-1]`, or with `job` the job's name and the host as well, for logs
-      that hold several jobs: `[entrypoint demo worker-1 HOST]`.
+      How the toolkit's lines begin: `[entrypoint worker-1]`, or with `job` also with the job's name and the host, for
+      logs that contain several jobs: `[entrypoint demo worker-1 HOST]`.
     """
 
     name: Annotated[str, Rule("DNS label (a-z, 0-9 and -, up to 63)", pattern=JOB_NAME), "--name"] = "job"

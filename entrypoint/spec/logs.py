@@ -22,18 +22,21 @@ def _check_prefix(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class LogsSpec:
-    """How output is printed, and copies of it. What is not asked for costs nothing: each line stays as it is.
+    """How output is printed, and copies of it. By default each line stays as it is.
 
     format:
-      `json` makes each line that we or a rank print one JSON object: time (RFC 3339, UTC), node, rank, stream, text.
+      `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC), node, rank, stream,
+      text.
     prefix:
-      What begins each line that a rank prints, such as `"[{node} {rank}] "`: text with {job}, {node} (`worker-1`),
-      {host}, {rank} (`-` for what is no rank) and {stream} (stdout or stderr) in it.
-    timestamps: With `utc`, each line that we or a rank print begins with the time (RFC 3339, UTC). JSON has it anyway.
-    files: With `ranks`, what each rank prints is in a file of its own, too, byte for byte: JOB-NODE-rank-RANK.log in
-      `log_dir`.
-    max_size: Bytes after which such a file becomes FILE.1, that one FILE.2 and so on, and a new one is begun.
-    max_files: How many files of each rank are kept, with the one that is written.
+      Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job}, {node} (`worker-1`),
+      {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or stderr) in it.
+    timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339, UTC). JSON always has
+      the time.
+    files: With `ranks`, each rank's output is also copied, byte for byte, into a file of its own:
+      JOB-NODE-rank-RANK.log in `log_dir`.
+    max_size: Bytes after which such a file is renamed to FILE.1, the previous one to FILE.2 and so on, and a new file
+      begins.
+    max_files: How many files of each rank are kept, including the current one.
     """
 
     format: Annotated[Literal["text", "json"], "--log-format"] = "text"

@@ -26,17 +26,17 @@ A value comes from the first of these that has one:
 5. the platform (hosts, node_rank and slots),
 6. the default.
 
-A value of the file means what is written, with or without quotes: in `env`, `no` is the text `no`
-and `1.10` the text `1.10`. Numbers are decimal. Without quotes, an empty value, `~` and `null` are
-nothing: a field keeps its default, and an entry of `env` or of a list is an error (`""` is empty text).
+A value in the file is used as it is written, with or without quotes: in `env`, `no` is the text `no`
+and `1.10` the text `1.10`. Numbers are decimal. Without quotes, an empty value, `~` and `null` mean
+that there is no value: a field keeps its default, and an entry of `env` or of a list is an error (`""` is empty text).
 
-A variable that is empty counts as unset. An `ENTRYPOINT_` variable that is not
-listed here is an error. In a variable or a flag, `hosts` is separated by commas or white space; the other lists are
-shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object; its entries, like those
-of the flag, are laid over the file's one by one.
+An empty variable counts as unset. An `ENTRYPOINT_` variable that is not listed here is an error. In a variable or a
+flag, the entries of `hosts` are separated by commas or white space; the other lists are shell words, or a JSON or YAML
+list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object. Its entries, like those of the flag, override those of
+the file one by one.
 
 A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
-`ENTRYPOINT_SECRET`. Of the two, the one with the higher origin counts; both as variables is an error.
+`ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins; if both are variables, this is an error.
 """
 _TEXT = {"type": ["string", "number", "boolean"]}  # what a YAML reader may take it for
 _TYPES: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def markdown() -> str:
         out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{words}\n"]
         head = ("field", "takes", "default", "variables", "flag", "meaning")
         out += [*markdown_table([head, *map(_row, members)]), ""]
-    out.append("## Variables that are no field\n")
+    out.append("## Variables that are not fields\n")
     reserved = [(f"`{name}`", meaning) for name, meaning in RESERVED.items()]
     return "\n".join([*out, *markdown_table([("variable", "meaning"), *reserved]), ""])
 

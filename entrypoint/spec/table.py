@@ -19,10 +19,10 @@ PREFIX = "ENTRYPOINT_"
 RESERVED = {
     SECRET: "The job's secret itself, at least 16 bytes, the same on every node.",
     "ENTRYPOINT_SPEC": "Path of the spec file.",
-    "ENTRYPOINT_STAGE": "Ours: which stage of the boot a process is in.",
-    "ENTRYPOINT_KEEP": "Ours: the names that mpirun's -x sets by value, which a rank keeps.",
-    "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards where there are none.",
-    "ENTRYPOINT_CACHE": "Ours: where the demo and the tests keep what they fetched.",
+    "ENTRYPOINT_STAGE": "Internal: the stage of the boot that a process is in.",
+    "ENTRYPOINT_KEEP": "Internal: the names that mpirun's -x sets by value, which a rank keeps.",
+    "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards if there are none.",
+    "ENTRYPOINT_CACHE": "Internal: the directory in which the demo and the tests keep their downloads.",
 }
 """Variables of ours that are no field of the spec, and what they are."""
 

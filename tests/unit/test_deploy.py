@@ -198,7 +198,7 @@ def test_what_may_be_helped_by_a_retry_is_retried() -> None:
     }
     docs = Path(__file__).parents[2] / "docs"
     table = (docs / "reference/exit-codes.md").read_text()
-    assert "| `infrastructure` | the machines' or the network's: a retry may help | 69, 71, 75 |" in table
+    assert "| `infrastructure` | the hosts or the network; a retry may help | 69, 71, 75 |" in table
     rows = [line.strip("| *\n").split(" | ") for line in table.splitlines() if line.startswith("| ")]
     advice = {row[0].strip("*"): row[-1].strip("* ") for row in rows if len(row) == 4}
     assert {status for status, words in advice.items() if words.startswith("retry")} == set(map(str, sorted(may)))

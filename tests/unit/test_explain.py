@@ -187,7 +187,7 @@ def test_the_page_is_up_to_date() -> None:
         ("[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75", "EP602  (exit 75)"),
         ("no network interface", "EP403  (exit 78)"),
         ("Shared memory", "EP422  (a warning: the job goes on)"),
-        ("refused", "  cause    the node is up, its sshd is not"),
+        ("refused", "  cause    the node is up, but its sshd is not"),
         ("bus error", "docker run --shm-size 1g"),
         ("is not", "\n  EP"),
         ("75", "\n  EP602  "),

@@ -66,10 +66,17 @@ ALL = [path.relative_to(FOLDER).as_posix() for path in sorted(FOLDER.rglob("*.j2
 PLAIN = [name for name in ALL if renderer.holds_only_values((FOLDER / name).read_text())]
 
 
+def context_of(template: str, text: str) -> dict[str, Any]:
+    """Return the text for every value that a template names, such as those of a launcher that was just added."""
+    names = {name for name, _, _ in renderer._VALUE.findall((FOLDER / template).read_text())}
+    return dict.fromkeys(names - {"version"}, text)
+
+
 @pytest.mark.parametrize("template", PLAIN)
 @given(text=values, words=st.lists(values, max_size=4))
 def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: str, words: list[str]) -> None:
     context = {
+        **context_of(template, text),
         **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
         "session_env": {f"N{number}": word for number, word in enumerate(words)},
         "nodes": [(text, "slots=1"), ("b", *words)], "given": text, "agent": text, "hostfile": text, "np": 2,
@@ -90,7 +97,8 @@ def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyP
     monkeypatch.delattr(renderer, "_environment")
     mpirun = {"nodes": [], "given": "", "agent": "", "hostfile": "", "np": 1, "mpi_major": "4", "grace": 30}
     mpirun |= {"number": "", "after": "", "tags": ""}
-    render(template, {**sshd_context(Path("/run")), "supervisor": ["a", "b c"], "restarted": [75], **mpirun})
+    others = context_of(template, "")
+    render(template, {**others, **sshd_context(Path("/run")), "supervisor": ["a", "b c"], "restarted": [75], **mpirun})
     with pytest.raises(NameError):
         render("ssh/ssh_config.j2", {"peers": []})  # it has a loop
 

@@ -109,19 +109,19 @@ def _by_script(table: Table, nodes: int, network: str) -> dict[str, float]:
 
 
 _HOW = (
-    "Toolkit: seconds from the last container's start to worker-0's end, by the engine's stamps, so names, sshd, "
-    "roll call, ranks and release are in it. Bare: mpirun by hand with the same options and the same program, timed "
-    "in worker-0, in containers of the same image that run sshd with throw-away keys: their sshd are up and their "
-    "addresses known before the clock starts. Containers are started one after the other, worker-0 first."
+    "Toolkit: seconds from the last container's start to worker-0's end, by Docker's timestamps, including names, "
+    "sshd, roll call, ranks and release. Bare: mpirun by hand with the same options and the same program, timed on "
+    "worker-0, in containers of the same image that run sshd with throw-away keys. Their sshd are up and their "
+    "addresses are known before the clock starts. Containers are started one after the other, worker-0 first."
 )
 
 ROW = Row(
     About(
         "boot", "Boot",
-        f"{_HOW} Shell script: `scripts/bench/sequential.sh`, our own text with the steps of the scripts that "
-        "platforms document: names and ports one host after the other with a second of sleep each, workers that "
-        "sleep until a second mpirun ends them. It is counted how many of them still run 20 s after worker-0's "
-        "end.",
+        f"{_HOW} Shell script: `scripts/bench/sequential.sh`, which follows the steps of the scripts that "
+        "platforms document: it waits for names and ports one host after the other, with a second of sleep each, "
+        "and workers sleep until a second mpirun ends them. The table counts the workers that still run 20 s "
+        "after worker-0's end.",
         (
             Goal("2 nodes", OURS, BARE, "more", 0.30),
             Goal("8 nodes", OURS, BARE, "ratio", 1.2),
@@ -134,8 +134,8 @@ ROW = Row(
 BUSY = Row(
     About(
         "busy", "Boot on a busy machine",
-        f"As the boot, while {LOOPS} processes compute without end on the same cores. Each run stands beside a bare "
-        "one.",
+        f"As for the boot, while {LOOPS} processes compute without end on the same cores. Each run is paired with "
+        "a run of bare mpirun.",
         (Goal(f"16 nodes beside {LOOPS} busy loops", OURS, BARE, "each ratio", 1.5),),
     ),
     measure_busy, 5,
@@ -143,9 +143,10 @@ BUSY = Row(
 RANKS = Row(
     About(
         "ranks", "Many ranks on a node",
-        "As the boot, with 64 ranks on each of 2 nodes. Each run stands beside a bare one. Below an empty Python: as "
-        "bare but without mpirun's threads, and each rank is started by a shell and a Python that does nothing else: "
-        "the least that a supervisor of each rank costs while it is a Python of its own.",
+        "As for the boot, with 64 ranks on each of 2 nodes. Each run is paired with a run of bare mpirun. \"Below "
+        "an empty Python\": as bare mpirun, but without mpirun's threads, and a shell and a Python that does "
+        "nothing else start each rank. This is the minimum that a supervisor for each rank costs as long as it is "
+        "a Python process.",
         (Goal("2 nodes with 64 ranks each", OURS, BARE, "each ratio", 1.2),),
     ),
     measure_ranks, 12,

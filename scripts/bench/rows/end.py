@@ -64,10 +64,10 @@ def last(out: str, nodes: int) -> float:
 ROW = Row(
     About(
         "end", "The end",
-        "From the last rank's last statement, which prints the time, to the last container's end by the engine's "
-        "stamp. A container that still runs after 60 s is a failed run. Bare: to mpirun's own end. Killed at once: "
-        "from a SIGKILL to the first process of each container, while all ranks sleep, to the last container's end: "
-        "what the engine and the kernel need to end so many containers.",
+        "Seconds from the last rank's last statement, which prints the time, to the last container's end by "
+        "Docker's timestamp. A container that still runs after 60 s is a failed run. Bare: until mpirun itself "
+        "ends. Killed at once: from a SIGKILL to the first process of each container, while all ranks sleep, to "
+        "the last container's end. This is the time that Docker and the kernel need to end so many containers.",
         (Goal("16 nodes", OURS, "", "each", 0.25),),
     ),
     measure, 20,

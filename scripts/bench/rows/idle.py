@@ -73,11 +73,12 @@ def _cpu(all_processes: Iterable[Process]) -> float:
 WORKER = Row(
     About(
         "waiting", "A waiting worker",
-        "A worker of 2 under mpirun whose rank sleeps; the images' health check is off, it has a line of its own. "
-        "Memory: resident, summed over all processes of the container but sshd, mpirun's daemon and the rank: tini, "
-        "the entrypoint, the shell of its session, the rank's supervisor. A page that two of them share counts twice "
-        "there, and once in the line \"shared pages divided\" (PSS). CPU: nanoseconds by the scheduler's own count "
-        "(`schedstat`), over 60 s. Beside it, a Python that sleeps.",
+        "A worker of 2 nodes under mpirun whose rank sleeps. The images' health check is off, since it has a row "
+        "of its own. Memory: resident, summed over all processes of the container except sshd, mpirun's daemon "
+        "and the rank; these are tini, the entrypoint, the shell of its session, and the rank's supervisor. A "
+        "page that two of them share counts twice there, and once in the line \"shared pages divided\" (PSS). CPU: "
+        "nanoseconds by the scheduler's own count (`schedstat`), over 60 s. The comparison is a Python process "
+        "that sleeps.",
         (Goal(_CASE, OURS, "", "value", 28), Goal(_CASE, "CPU of ours", "", "value", 0.05)),
     ),
     measure, 3,

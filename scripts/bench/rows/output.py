@@ -115,12 +115,13 @@ _CASE = "1000 MB, 4 ranks on 2 nodes"
 ROW = Row(
     About(
         "output", "Output",
-        "Each of 4 ranks on 2 nodes prints a quarter of 10^9 bytes, lines of its own letter, into mpirun's stdout, "
-        "which a program in worker-0 counts letter by letter; the rate is that between the first bytes and the "
-        "last. Our memory: resident, tini, the entrypoint and the supervisors of the ranks together, the most that "
-        "was seen, looking twice a second; growth: that, less what as many processes held when they were seen first. "
-        "Below script(1): as bare, but each rank writes into a terminal of that small C program, which passes it on to "
-        "the terminal that mpirun made. A supervisor that keeps a rank's last words needs such a second terminal too.",
+        "Each of 4 ranks on 2 nodes prints a quarter of 10^9 bytes, in lines of its own letter, into mpirun's "
+        "stdout. A program on worker-0 counts the letters; the rate is that between the first and the last bytes. "
+        "Memory: resident, of tini, the entrypoint and the supervisors of the ranks together; the maximum of two "
+        "readings each second. Growth: this maximum, minus the memory that the same number of processes used at "
+        "the first reading. \"Below script(1)\": as bare mpirun, but each rank writes into a terminal of that small "
+        "C program, which passes the output on to mpirun's terminal. A supervisor that stores a rank's last lines "
+        "needs such a second terminal, too.",
         (
             Goal(_CASE, OURS, BARE, "at least", 0.8),
             Goal(_CASE, "bytes lost", "", "each", 0),

@@ -230,20 +230,20 @@ def _started(argv: list[str], seconds: float) -> Iterator[subprocess.Popen[str]]
 
 
 _SIMULATED = (
-    "A simulated worker is an address of one process that speaks real ssh (key exchange, host key, signature of the "
-    "login, one session) and answers the roll call's question and pings as a worker does; it has no sshd, no "
-    "process and no name to look up, and its server shares the machine's cores with the leader."
+    "A simulated worker is an address of one process that implements ssh (key exchange, host key, signature of the "
+    "login, one session) and answers the roll call's question and pings as a worker does. It has no sshd, no "
+    "process and no name to look up, and its server shares the host's cores with the leader."
 )
 
 REAL = Row(
     About(
         "roll-call", "The roll call of 127 real nodes",
-        "128 real entrypoints of this checkout on this machine, each with its sshd on a loopback address, launcher "
-        "`plain`. The workers are up first: seconds from the leader's start to its program's start. Release: from "
-        "there to the last node's end. Before the leader starts, OpenSSH's client logs in to the same workers, 16 at a "
-        "time, until each connection is open: what the logins alone take. "
-        "The leader's CPU, memory (resident) and threads until its program's start, "
-        "seen every 20 ms.",
+        "128 real entrypoints of this checkout run on this host, each with its sshd on a loopback address, with "
+        "the launcher `plain`. The workers are up first. The time is the seconds from the leader's start to its "
+        "program's start. Release: from there to the last node's end. Before the leader starts, OpenSSH's client "
+        "logs in to the same workers, 16 at a time, until each connection is open; this shows the time of the "
+        "logins alone. The leader's CPU, memory (resident) and threads are read every 20 ms until its program's "
+        "start.",
         (Goal("127 real workers", OURS, "", "value", 3.0),),
     ),
     measure_real, 3,
@@ -251,10 +251,10 @@ REAL = Row(
 SIMULATED = Row(
     About(
         "roll-call-simulated", "The roll call of simulated workers",
-        f"As with real nodes. {_SIMULATED} Release: from the workers' word that their programs have ended to the "
-        "leader's end, the rest of its program's 2 s included. \"999 over 127\": a run with 999 workers over the "
-        "run with 127 beside it; a cost is flat up to 1.25, and threads do not depend on the workers up to "
-        "1.1.",
+        f"As with real nodes. {_SIMULATED} Release: from the workers' message that their programs have ended to "
+        "the leader's end, including the rest of its program's 2 s. \"999 over 127\": a run with 999 workers, "
+        "divided by the paired run with 127; a cost is flat up to 1.25, and threads do not depend on the workers "
+        "up to 1.1.",
         (
             Goal("999 simulated workers", OURS, "", "value", 8.0),
             Goal("999 simulated workers", MEMORY, "", "value", 100.0),
@@ -268,7 +268,7 @@ SIMULATED = Row(
 STARVED = Row(
     About(
         "starved", "255 real workers at once",
-        "256 real entrypoints start at once on this machine, leader last, and all have to end with 0.",
+        "256 real entrypoints start at once on this host, the leader last, and all must exit with 0.",
         (
             Goal("255 real workers at once", "ended with 75", "", "each", 0),
             Goal("255 real workers at once", "ended with another failure", "", "each", 0),
@@ -279,9 +279,9 @@ STARVED = Row(
 IDLE = Row(
     About(
         "idle-leader", "A leader with 300 sessions",
-        f"Its CPU over 60 s while its program sleeps and the workers answer heartbeats. {_SIMULATED} Beside it, a "
-        "process that holds 300 sessions of paramiko and does nothing else: the floor for as long as each has a "
-        "thread of its own.",
+        f"The leader's CPU over 60 s while its program sleeps and the workers answer heartbeats. {_SIMULATED} The "
+        "comparison is a process that has 300 sessions of paramiko and does nothing else: the minimum as long as "
+        "each session has a thread of its own.",
         (Goal("300 sessions", _IDLE, "", "value", 2.0),),
     ),
     measure_idle, 1,

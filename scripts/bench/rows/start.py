@@ -111,9 +111,9 @@ def _add(table: Table, case: str, found: Any, which: int, unit: str) -> None:
 ONE_NODE = Row(
     About(
         "one-node", "One node",
-        "`docker run IMAGE python -c pass`, from the container's start to its end by the engine's stamps, beside "
-        "the same container with `--entrypoint python`. One rank under mpirun stands beside `--entrypoint mpirun` "
-        "with the same options.",
+        "`docker run IMAGE python -c pass`, from the container's start to its end by Docker's timestamps, "
+        "compared with the same container with `--entrypoint python`. One rank under mpirun is compared with "
+        "`--entrypoint mpirun` with the same options.",
         (
             Goal(_AS_IT_IS, OURS, PLAIN, "more", 60),
             Goal(_RANK, OURS, PLAIN, "more", 150),
@@ -124,9 +124,10 @@ ONE_NODE = Row(
 WORKER = Row(
     About(
         "worker-cpu", "A worker's start",
-        "CPU of worker-1 of 2 from its exec until its sshd answers a connection with its first words; then it is "
-        "killed. Counted inside the container by `wait4`: the entrypoint, and the children that it has waited for; "
-        "sshd, which still runs, is not in it. Beside it, an empty run of the toolkit's own Python.",
+        "CPU of worker-1 of 2 nodes from its exec until its sshd sends its banner to a connection; then it is "
+        "killed. The CPU is counted inside the container with `wait4`: that of the entrypoint, and of the "
+        "children that it has waited for. sshd, which still runs, is not included. The comparison is an empty run "
+        "of the toolkit's own Python.",
         (Goal("a worker's start", OURS, "", "value", 0.10),),
     ),
     measure_worker, 15, 7, (Goal("a worker's start", OURS, ALONE, "ratio", 0),),
@@ -134,7 +135,7 @@ WORKER = Row(
 VERSION = Row(
     About(
         "version", "entrypoint --version",
-        "Wall time inside a container, in turn with an empty run of the toolkit's own Python.",
+        "Wall time inside a container, alternating with an empty run of the toolkit's own Python.",
         (Goal("entrypoint --version", OURS, "", "value", 0.06),),
     ),
     measure_version, 15, 9, (Goal("entrypoint --version", OURS, ALONE, "ratio", 0),),
@@ -143,7 +144,7 @@ HEALTH = Row(
     About(
         "health", "The health check",
         "CPU (user and system, by `wait4`) of the image's HEALTHCHECK command and of `entrypoint health`, in a "
-        "container whose two ranks run, in turn with a shell that does nothing.",
+        "container with two running ranks, alternating with a shell that does nothing.",
         (
             Goal("health", OURS, "", "value", 0.01),
             Goal("health", "the image's HEALTHCHECK", "", "value", 0.01),

@@ -55,9 +55,9 @@ def _check(out: str, nodes: int) -> None:
 ROW = Row(
     About(
         "torchrun", "torchrun",
-        "Both ways: seconds from the last container's start to worker-0's end, by the engine's stamps, in "
-        "containers of the same image, torchrun with the same options. By hand, each container runs torchrun "
-        "itself. The program prints its rank and does not import torch; torchrun does.",
+        "Both: seconds from the last container's start to worker-0's end, by Docker's timestamps, in containers "
+        "of the same image, with the same options for torchrun. By hand, each container starts torchrun itself. "
+        "The program prints its rank and does not import torch, but torchrun does.",
         (Goal("2 nodes", OURS, HAND, "more", 0.30), Goal("8 nodes", OURS, HAND, "ratio", 1.15)),
     ),
     measure, 5,
