@@ -205,12 +205,12 @@ def shown(line: bytes) -> str:
     first = line[:_SHOWN].rpartition(b"\0")[0]
     argv = masked_words(first.decode(errors="replace").split("\0")) if first else []
     rest = len(line) - len(first) - 1
-    return " ".join(map(_shell_word, argv)) + (f" and {rest} bytes more" if argv and rest else "")
+    return " ".join(map(_shell_quoted, argv)) + (f" and {rest} bytes more" if argv and rest else "")
 
 
-def _shell_word(word: str) -> str:
+def _shell_quoted(argument: str) -> str:
     """Return an argument quoted for bash on one line: that of `python -c` may have many lines."""
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in word)
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in argument)
     return f"$'{''.join(escaped)}'"

@@ -42,21 +42,21 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     """Return the smallest number of nodes of an elastic job; None for other jobs."""
     if spec.nodes is None:
         return None
-    least, most = map(int, spec.nodes.split(":"))
+    minimum, maximum = map(int, spec.nodes.split(":"))
     where = spec.source("nodes").where
     hosts = len(topology.nodes)
-    if most != hosts:
-        detail = f"{most}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
-        hint = f"write {min(least, hosts)}:{hosts}, or name all hosts"
+    if maximum != hosts:
+        detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
+        hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
         raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", detail, hint)])
-    if least > most:
+    if minimum > maximum:
         summary = "EP120 the least is more than the most"
-        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {most}:{least}")])
+        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {maximum}:{minimum}")])
     if spec.torch.rdzv_backend == "static":
         summary = "EP120 a static rendezvous has a fixed number of nodes"
         hint = "set torch.rdzv_backend: c10d, or remove nodes"
         raise SpecError([Problem(where, "nodes", summary, spec.nodes, hint)])
-    return least
+    return minimum
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:

@@ -48,7 +48,7 @@ class LocalCluster:
         self._merge = Merge()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ended: dict[int, int] = {}  # node -> status
-        self._pending = list(faults.each)  # faults that are still to be injected
+        self._pending = list(faults.entries)  # faults that are still to be injected
         self._causes: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
         self._stops = 0  # requests to stop
@@ -61,12 +61,12 @@ class LocalCluster:
         """Run all nodes to their end, and return worker-0's status."""
         self._loop.add_reader(self._signals, self._signalled)
         late = self._faults.late
-        timers = [self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.each]
+        timers = [self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries]
         if self._faults.late_dns is not None:
             timers.append(self._loop.call_later(self._faults.late_dns, self._name))
         timers += [
             self._loop.call_later(fault.ends, self._continue, fault)
-            for fault in self._faults.each
+            for fault in self._faults.entries
             if fault.ends is not None
         ]
         for node in reversed(range(len(self._starts))):  # worker-0 last: the order does not matter
@@ -132,7 +132,7 @@ class LocalCluster:
             status = str(self._ended[node]) if node in self._ended else "not started"
             ends.append(f"worker-{node} {status}" + (f" ({self._causes[node]})" if node in self._causes else ""))
         if self._pending:
-            self._log(f"the job was over before {', '.join(fault.given for fault in self._pending)}")
+            self._log(f"the job was over before {', '.join(fault.option for fault in self._pending)}")
         result = self._ended.get(0, 128 + signal.SIGTERM)
         if len(ends) > 1 and len({self._ended.get(node) for node in range(len(ends))}) == 1:
             self._log(f"all {len(ends)} nodes ended with {result}")
@@ -185,28 +185,28 @@ class LocalCluster:
         name = f"worker-{fault.node}"
         if fault.kind == "late":
             if not self._stops:
-                self._log_at(fault.at, f"starting {name} ({fault.given})")
+                self._log_at(fault.at, f"starting {name} ({fault.option})")
                 self._background(self._start(fault.node))
             return
         if fault.node not in self._running:
             state = "has ended already" if fault.node in self._ended else "is not started yet"
-            self._log_at(fault.at, f"{name} {state}, so nothing happens to it ({fault.given})")
+            self._log_at(fault.at, f"{name} {state}, so nothing happens to it ({fault.option})")
             return
         pid = self._running[fault.node].pid
         if fault.kind == "stop":
-            self._log_at(fault.at, f"SIGTERM to {name} ({fault.given})")
+            self._log_at(fault.at, f"SIGTERM to {name} ({fault.option})")
             proc.kill([pid], signal.SIGTERM)
             return
         tree = _stop_all(pid)  # also before a kill, so that no process sees the others die
         target = f"{name}, {count(len(tree), 'process', 'processes')}"
         if fault.kind == "freeze":
             until = f" until {duration(fault.ends)}" if fault.ends is not None else ""
-            self._log_at(fault.at, f"SIGSTOP to {target}{until} ({fault.given})")
+            self._log_at(fault.at, f"SIGSTOP to {target}{until} ({fault.option})")
             self._frozen[fault.node] = fault.ends
             self._check_end()
             return
-        self._log_at(fault.at, f"SIGKILL to {target} ({fault.given})")
-        self._causes[fault.node] = fault.given
+        self._log_at(fault.at, f"SIGKILL to {target} ({fault.option})")
+        self._causes[fault.node] = fault.option
         self._frozen.pop(fault.node, None)
         proc.kill(tree, signal.SIGKILL)
 
@@ -214,7 +214,7 @@ class LocalCluster:
         if fault.node in self._running and self._frozen.pop(fault.node, None) is not None:
             pid = self._running[fault.node].pid
             proc.kill([*reversed(proc.descendants(pid)), pid], signal.SIGCONT)
-            self._log_at(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.given})")
+            self._log_at(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.option})")
 
 
 def _stop_all(pid: int) -> list[int]:

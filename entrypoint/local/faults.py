@@ -33,20 +33,20 @@ class Fault:
     node: int
     at: float
     ends: float | None
-    given: str  # --kill worker-1@5s
+    option: str  # --kill worker-1@5s
 
 
 @dataclass(frozen=True)
 class Faults:
     """All faults of one run, and the seconds after which names resolve, None if they do from the start."""
 
-    each: tuple[Fault, ...] = ()
+    entries: tuple[Fault, ...] = ()
     late_dns: float | None = None
 
     @property
     def late(self) -> dict[int, Fault]:
         """The nodes that start later than the others."""
-        return {fault.node: fault for fault in self.each if fault.kind == "late"}
+        return {fault.node: fault for fault in self.entries if fault.kind == "late"}
 
 
 def read(options: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int) -> Faults:

@@ -43,7 +43,7 @@ class Merge:
         """Pass on the remaining bytes after all writers have ended, and return how many bytes nobody read."""
         for source in self._sources:
             if source.fd >= 0:
-                source.read(most=_REST)
+                source.read(limit=_REST)
                 self._close(source)
         for holder in list(self._holders.values()):
             self._pass(holder)
@@ -138,11 +138,11 @@ class _Source:
         """Return whether the bytes that were read must be written first."""
         return len(self.rest) > 2 * _LONG or self.target.is_full
 
-    def read(self, most: int = CHUNK) -> bool:
+    def read(self, limit: int = CHUNK) -> bool:
         """Read what is available, up to so many bytes; return False at the end."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
-            while taken < most:
+            while taken < limit:
                 if not (data := os.read(self.fd, CHUNK)):
                     return False
                 self.rest += data

@@ -15,13 +15,13 @@ _NAMED = 8  # missing peers named in one line; the last message names all
 
 
 class Waiting:
-    """Logs the missing peers and why they are missing; with a count if `what` names them."""
+    """Logs the missing peers and why they are missing; with a count of `noun`, such as peers, if it is set."""
 
-    def __init__(self, log: Log, limit: float, what: str, live: Log | None = None) -> None:
+    def __init__(self, log: Log, limit: float, noun: str, live: Log | None = None) -> None:
         """`live` shows a text as a terminal's last line, instead of summaries (log.py)."""
         self._log = log
         self._limit = limit
-        self._what = what
+        self._noun = noun
         self._live = live
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it has answered
@@ -40,7 +40,7 @@ class Waiting:
         """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`; "" for none."""
         missing = {host: state for host, state in self._states.items() if state}
         nodes = len(self._states) + 1
-        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._what else ""
+        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._noun else ""
         return f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}" if missing else ""
 
     def _tell(self) -> None:
@@ -48,7 +48,7 @@ class Waiting:
         self._pending = None
         missing = {host: state for host, state in self._states.items() if state}
         if missing:
-            count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
+            count = f"{len(missing)} of {len(self._states)} {self._noun}: " if self._noun else ""
             self._log(f"waiting for {count}{named(missing, _NAMED)} {self.elapsed():.0f}s/{self._limit:.0f}s")
 
     def update(self, host: str, state: str) -> None:

@@ -16,19 +16,19 @@ _LOOK = 1.0  # seconds between two checks of the name
 
 
 class RotatingFile:
-    """The file, whose predecessors are FILE.1, the latest, to FILE.<keep - 1>.
+    """The file, whose predecessors are FILE.1, the latest, to FILE.<count - 1>.
 
     Other programs may rotate it, too: a file that was moved or removed is created again, one that was cut is continued.
-    `most` is its size in bytes, 0 for any; `keep` the number of files with it. `failed` is called once, with the number
-    of the error, if it cannot be written any more: the copy is lost, and the job goes on.
+    `max_size` is its limit in bytes, 0 for none; `count` the number of files with it. `failed` is called once, with the
+    number of the error, if it cannot be written any more: the copy is lost, and the job goes on.
 
     Raises OSError if it cannot be opened.
     """
 
-    def __init__(self, file: str, most: int, keep: int, failed: Callable[[int], object]) -> None:
+    def __init__(self, file: str, max_size: int, count: int, failed: Callable[[int], object]) -> None:
         self._file = file
-        self._most = most
-        self._keep = keep
+        self._max_size = max_size
+        self._count = count
         self._failed = failed
         self._fd = -1
         self._size = 0
@@ -40,8 +40,8 @@ class RotatingFile:
         try:
             if self._fd >= 0 and time.monotonic() >= self._looked + _LOOK:
                 self._open()
-            while self._most and self._size + len(data) > self._most and self._fd >= 0:
-                room = max(0, self._most - self._size)
+            while self._max_size and self._size + len(data) > self._max_size and self._fd >= 0:
+                room = max(0, self._max_size - self._size)
                 cut = data.rfind(b"\n", 0, room) + 1
                 if not cut and not (self._ended and self._size):
                     cut = room
@@ -81,12 +81,12 @@ class RotatingFile:
             return  # it has room again
         file = self._file
         fresh = f"{file}.new"
-        for number in range(self._keep - 1, 0, -1):
+        for number in range(self._count - 1, 0, -1):
             if os.path.exists(f"{file}.{number}"):
                 os.rename(f"{file}.{number}", f"{file}.{number + 1}")
-        if os.path.exists(f"{file}.{self._keep}"):
-            os.unlink(f"{file}.{self._keep}")
-        if self._keep > 1:
+        if os.path.exists(f"{file}.{self._count}"):
+            os.unlink(f"{file}.{self._count}")
+        if self._count > 1:
             try:
                 os.link(file, f"{file}.1")
             except OSError:  # a file system without links, on which the name is missing for a moment

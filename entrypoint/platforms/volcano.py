@@ -117,7 +117,8 @@ def _order(task: str) -> tuple[bool, list[str | int]]:
 def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
     """Take this node's place among all nodes, by its host name; the variables count within its task."""
     name = clues.first(*_INDEX)
-    index, pod = clues.number(name), label(hostname)
+    index = clues.number(name)
+    pod = label(hostname)
     matches = [rank for rank, host in enumerate(clues.hosts) if label(host) == pod]
     if len(tasks) == 1 and len(matches) != 1:
         clues.take_index(name)

@@ -29,10 +29,10 @@ class Agents:
         self._served: set[str] = set()  # hosts whose command was passed on
         # Open from the start, so that an agent never waits for the other side, and notices when this process ends.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
-        self._asks = PipeListener(run_dir, ALL, self._asked)
+        self._requests = PipeListener(run_dir, ALL, self._on_request)
 
-    def _asked(self) -> None:
-        for line in self._asks.take() or ():
+    def _on_request(self) -> None:
+        for line in self._requests.take() or ():
             host = line.decode(errors="replace")
             if host in self._hosts and host not in self._served:
                 command = ""
@@ -49,6 +49,6 @@ class Agents:
 
     def close(self) -> None:
         """Close the pipes: agents that still wait get no answer."""
-        self._asks.close()
+        self._requests.close()
         for pipe in self._replies.values():
             os.close(pipe)

@@ -100,8 +100,8 @@ async def _run(
         if signals.stopped:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
-            do = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
-            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
+            hint = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
+            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}")
             continue
         log(f"start hook {hook.name}")
         if failed := await _run_one(hook.name, [str(hook)], env, cwd, grace, signals):

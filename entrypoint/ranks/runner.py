@@ -223,8 +223,8 @@ class Programs:
             if self._launcher_ends is None:
                 self._launcher_ends = self._background(self._outlast_ranks(value))
             return
-        what = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
-        self._note(event, what, time.monotonic())
+        name = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
+        self._note(event, name, time.monotonic())
         if event == "output":
             return
         if not self._by_ranks:
@@ -253,9 +253,9 @@ class Programs:
         elif event in ("copy", "lost"):
             self._note_lost_output(event, value)
         elif value:
-            what = f"rank {rank}"
+            name = f"rank {rank}"
             tail = self._last_lines(f"{OF_PROGRAM}.{rank}", value)
-            self._failed_ranks[rank] = ProgramExit(value, what, ended(what, value, self._shortage(value)), tail)
+            self._failed_ranks[rank] = ProgramExit(value, name, ended(name, value, self._shortage(value)), tail)
 
     def _note_lost_output(self, event: str, value: int) -> None:
         """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error `value` ("copy")."""
@@ -268,12 +268,12 @@ class Programs:
             self._log(f"warning: EP416 not all that ranks print is copied any more | {detail} | {hint}")
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
-        what = self._running.pop(number)
-        if status and (why := self._toolkit_reason()):
-            self._tell(messages.Failed(status, why, program=False, stop=False))
+        name = self._running.pop(number)
+        if status and (failure := self._toolkit_reason()):
+            self._tell(messages.Failed(status, failure, program=False, stop=False))
             return
         tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
-        end = ProgramExit(status, what, reason or ended(what, status, self._shortage(status)), tail)
+        end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             end = AwaitedEnds(failures=[*self._failed_ranks.values(), end]).cause() or end

@@ -72,8 +72,13 @@ _STUCK = 5.0  # seconds after a failure until output that nobody reads is droppe
 _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _TERM = 15
 _KILL = 9
-_OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
-_E2BIG, _EAGAIN = 7, 11  # too long for execve(2); limit on processes reached
+# Exit statuses as in entrypoint/errors.py.
+_OS_ERROR = 71
+_CANT_CREATE = 73
+_RETRY = 75
+_NESTED = 78
+_E2BIG = 7  # too long for execve(2)
+_EAGAIN = 11  # limit on processes reached
 _LAUNCHER_ENDS = _signal.SIGRTMIN  # from the process that the launcher knows: the launcher has sent it SIGTERM
 # The program gets the signals of its process group itself; this process waits, to report how the program ended.
 _IGNORED = (

@@ -24,7 +24,7 @@ class NodeState:
     phase: Phase
     since: float
     detail: str = ""
-    heard: float | None = None  # when it last sent something
+    last_message: float | None = None  # when it last sent something
     started: int | None = None  # ranks, or programs of a launcher that starts them itself
     ended: int = 0  # of those
     idle: tuple[float, float] | None = None  # seconds without output, and when it reported them
@@ -85,9 +85,9 @@ class NodeTable:
 
     def _note_heartbeat(self, rank: int) -> None:
         if rank != self.me and (state := self.nodes.get(rank)):
-            state.heard = self._now
+            state.last_message = self._now
 
-    def _on_heard(self, event: events.MessageReceived) -> None:
+    def _on_message(self, event: events.MessageReceived) -> None:
         self._note_heartbeat(event.node)
         state = self.nodes.get(event.node)
         if state is None:
@@ -140,7 +140,7 @@ class NodeTable:
             host=node.host,
             phase=phase,
             since_seconds=_seconds(now - state.since),
-            heartbeat_seconds=None if state.heard is None else _seconds(now - state.heard),
+            heartbeat_seconds=None if state.last_message is None else _seconds(now - state.last_message),
             ranks=state.started,
             ranks_ended=state.ended,
             idle_seconds=_seconds(idle) if runs and idle is not None else None,
@@ -163,5 +163,5 @@ _EVENTS: Mapping[type, Callable[[NodeTable, Any], None]] = {
     events.NameState: NodeTable._on_name,
     events.Answered: lambda table, event: table._note_heartbeat(event.node),
     events.Alive: lambda table, event: table._note_heartbeat(event.node),
-    events.MessageReceived: NodeTable._on_heard,
+    events.MessageReceived: NodeTable._on_message,
 }

@@ -78,14 +78,14 @@ class TimelineRecorder:
 
     # -- input
 
-    def rank(self, event: str, what: str, now: float) -> None:
+    def rank(self, event: str, name: str, now: float) -> None:
         """Record that a rank or program of this node starts, prints for the first time ("output"), or ends."""
         if event == "start":
-            self._turn(what, Phase.OUTPUT.timeline, now)
-        elif event == "output" and self._open.get(what, ("",))[0] == Phase.OUTPUT.timeline:
-            self._turn(what, Phase.RUNNING.timeline, now)
+            self._turn(name, Phase.OUTPUT.timeline, now)
+        elif event == "output" and self._open.get(name, ("",))[0] == Phase.OUTPUT.timeline:
+            self._turn(name, Phase.RUNNING.timeline, now)
         elif event == "end":
-            self._turn(what, "", now)
+            self._turn(name, "", now)
 
     def event(self, event: Any, now: float) -> None:
         """Record an event that the machine is about to get."""
@@ -123,7 +123,7 @@ class TimelineRecorder:
         if event.node and not self._peer(event.node).part:
             self._peer(event.node).why = event.why or "its session ended"
 
-    def _on_heard(self, event: events.MessageReceived, now: float) -> None:
+    def _on_message(self, event: events.MessageReceived, now: float) -> None:
         match event.message:
             case messages.Phases() if event.node != self._me:
                 self._peer(event.node).part = event.message
@@ -165,7 +165,7 @@ _EVENTS: Mapping[type, _Take] = {
     events.Unreachable: TimelineRecorder._on_unreached,
     events.Answered: TimelineRecorder._on_answered,
     events.SessionLost: TimelineRecorder._on_lost,
-    events.MessageReceived: TimelineRecorder._on_heard,
+    events.MessageReceived: TimelineRecorder._on_message,
 }
 _ACTIONS: Mapping[type, _Take] = {
     actions.Entered: TimelineRecorder._entered,

@@ -47,18 +47,19 @@ class Starting(UnavailableError):
         super().__init__("EP033 a boot has begun here, and has no state yet", detail, "ask again, or give --run-dir")
 
 
-def find(given: str = "", usual: str = "") -> Path:
-    """Return the run directory of the boot: the given one; the usual one, if a boot was there; that of the only boot
-    here; or that of the last one that ended.
+def find(run_dir: str = "", default: str = "") -> Path:
+    """Return the run directory of the boot: this one, if set; the default, if it has a boot; that of the only boot;
+    or that of the last one that ended.
 
     Raises UsageError if several boot here, NoInputError if there is no trace of any, RefusedError if all are of other
     users, Starting if one has just begun.
     """
-    if given:
-        return Path(given)
-    if usual and (os.path.exists(usual) or os.path.exists(record_of(usual))):
-        return Path(usual)
-    users, live = _users(), _live()
+    if run_dir:
+        return Path(run_dir)
+    if default and (os.path.exists(default) or os.path.exists(record_of(default))):
+        return Path(default)
+    users = _users()
+    live = _live()
     for user in users:
         if run_dirs := sorted(path for path, owner in live.items() if owner == user):
             return _one(run_dirs)

@@ -89,27 +89,27 @@ class Endpoint:
             await session.open()
             while data := await session.read():
                 for message in intake.feed(data, time.monotonic()):
-                    if not taken and (why := self._take(session, message)):
-                        session.send(codec.pack(messages.Taken(why)))
+                    if not taken and (reason := self._take(session, message)):
+                        session.send(codec.pack(messages.Taken(reason)))
                         return
                     taken = True
                     if self._session is session:
                         self._on_message(message)
         except Invalid as error:
-            session.why = f"it says what no leader does: {error}"
+            session.reason = f"it says what no leader does: {error}"
         except OSError:  # it ended before it was opened
             pass
         finally:
             session.close()
         if self._session is session:
             self._session = None
-            self._on_lost(session.why)
+            self._on_lost(session.reason)
 
     def _take(self, session: _Session, first: Any) -> str:
         """Accept the session and return "", or return why it is rejected."""
         if self._session is not None:
-            if why := self._busy(first):
-                return why
+            if reason := self._busy(first):
+                return reason
             self._session.close()
         self._session = session
         return ""
@@ -134,7 +134,7 @@ class _Session:
         self._reader = asyncio.StreamReader()
         self._source: asyncio.ReadTransport | None = None
         self._sink: asyncio.WriteTransport | None = None
-        self.why = "its session ended"  # if nothing else ends it
+        self.reason = "its session ended"  # if nothing else ends it
 
     async def open(self) -> None:
         """Open both pipes. Raises OSError if the process, or sshd's end of a pipe, is gone."""
@@ -161,7 +161,7 @@ class _Session:
         if self._sink is None or self._sink.is_closing():
             return
         if self._sink.get_write_buffer_size() + len(data) > _UNSENT:
-            self.why = "it does not read what we say"
+            self.reason = "it does not read what we say"
             self._sink.abort()
             self.close()
         else:

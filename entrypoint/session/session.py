@@ -97,10 +97,10 @@ class Session:
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
-    def close(self, why: str = "") -> None:
-        """Close the session; `why` is empty if it simply ended."""
+    def close(self, reason: str = "") -> None:
+        """Close the session; `reason` is empty if it simply ended."""
         if self._listens:
             self._listens = False
-            self._tell(events.SessionLost(self.node.rank, why))
+            self._tell(events.SessionLost(self.node.rank, reason))
         self.client.changed = lambda: None
         self.client.close()

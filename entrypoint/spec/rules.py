@@ -326,9 +326,9 @@ def adapter(kind: str) -> Rule:
     return Rule(f"name of a {one}", adapters=kind, check=check)
 
 
-def suggestion(word: str, homes: Mapping[str, str], names: Iterable[str] = ()) -> str:
+def suggestion(text: str, homes: Mapping[str, str], names: Iterable[str] = ()) -> str:
     """Return a hint with the entry of `homes` for the name nearest to `word`, or else with all `names`."""
     import difflib  # slow to import, and most starts have no typing error
 
-    matches = difflib.get_close_matches(word[:100], homes, 1)
+    matches = difflib.get_close_matches(text[:100], homes, 1)
     return f"did you mean `{homes[matches[0]]}`?" if matches else f"use one of {', '.join(names or homes)}"

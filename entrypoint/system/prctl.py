@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import _ctypes  # importing ctypes, which wraps it, would take each rank 4 ms
 
-PDEATHSIG, DUMPABLE, NAME, CHILD_SUBREAPER = 1, 4, 15, 36  # linux/prctl.h
+# Options from linux/prctl.h.
+PDEATHSIG = 1
+DUMPABLE = 4
+NAME = 15
+CHILD_SUBREAPER = 36
 
 
 class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
