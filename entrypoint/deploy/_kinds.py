@@ -1,4 +1,4 @@
-"""The forms that a job can have on Kubernetes: how each names its Pods, and what its controller does by itself.
+"""The forms of a job on Kubernetes: the names of their Pods, and the properties of their controllers.
 
 Sources: JobSet's api/jobset/v1alpha2 and its webhook (names of Pods); Volcano's pkg/controllers/job (plugins svc and
 env, policies); mpi-operator's pkg/controller/mpi_job_controller.go (Service, runLauncherAsWorker); Kubeflow Trainer's
@@ -17,18 +17,18 @@ _LABEL = 63  # characters that DNS allows
 
 @dataclass(frozen=True)
 class Kind:
-    """One form."""
+    """One form of a job."""
 
     host: Callable[[str, int], str]  # the host name of a job's Pod, by its rank
-    label: str  # of every Pod, with the job's name; by it kubectl finds them
+    label: str  # of every Pod, with the job's name, for kubectl's selectors
     has_index: bool = False  # Pods are annotated with their index, which is their rank
-    own_service: bool = False  # we render the headless Service; else the controller makes one
+    own_service: bool = False  # the headless Service is rendered; otherwise the controller creates one
     has_probes: bool = True
-    whole_pod: bool = True  # it takes a Pod template; else parts of one
-    needs_words: bool = False  # the controller starts something else where a container has no words of its own
-    counts_slots: bool = False  # the controller has a number of ranks of its own, so that the spec has to say one
-    generated: int = 0  # characters that the controller adds to a Pod's name, for which there must be place
-    notes: tuple[str, ...] = ()  # what it cannot express: what | what was seen | what to do
+    whole_pod: bool = True  # it takes a Pod template; otherwise parts of one
+    needs_words: bool = False  # the controller starts another program if a container has no args
+    counts_slots: bool = False  # the controller counts the ranks, so the spec has to set them
+    generated: int = 0  # characters that the controller appends to a Pod's name
+    notes: tuple[str, ...] = ()  # properties that it cannot express: summary | detail | hint
 
 
 KINDS = {
@@ -76,9 +76,9 @@ KINDS = {
 
 
 def host_names(kind: str, job: str, nodes: int) -> list[str]:
-    """The host names of all Pods, in the order of their ranks. One Pod by itself needs no Service to be found.
+    """Return the host names of all Pods, in the order of their ranks. A single Pod needs no Service.
 
-    Raises ConfigError when the job's name makes one that cannot be a host name, or a Pod's.
+    Raises ConfigError if one derived from the job's name is no valid name of a host or a Pod.
     """
     if not job[0].isalpha():
         raise ConfigError("EP820 a Service's name begins with a letter", f"name: {job}", f"use for example j{job}")
@@ -86,6 +86,6 @@ def host_names(kind: str, job: str, nodes: int) -> list[str]:
     names = [form.host(job, rank) for rank in range(nodes)]
     longest = max(names, key=len) + "-xxxxx"[: form.generated]
     if len(longest) > _LABEL:
-        seen = f"{longest} has {len(longest)} characters, DNS allows {_LABEL}"
-        raise ConfigError("EP820 the job's name is too long for its Pods' host names", seen, "shorten name")
+        detail = f"{longest} has {len(longest)} characters, DNS allows {_LABEL}"
+        raise ConfigError("EP820 the job's name is too long for its Pods' host names", detail, "shorten name")
     return [f"{name}.{job}" for name in names] if nodes > 1 else names

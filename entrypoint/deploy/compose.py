@@ -1,4 +1,4 @@
-"""A compose file: one container for each host of the spec, to try a multi-node job on one machine."""
+"""A compose file: one container for each host of the spec, to test a multi-node job on one machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECRET = "/run/secrets/entrypoint"
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """The compose file's text. Works with compose v1 and v2; the secret is a mounted file, not a variable.
+    """Return the compose file, for compose v1 and v2; the secret is a mounted file, not a variable.
 
-    Raises ConfigError when the spec names no hosts, or does not say how many cards a node has where each card has to be
-    named; UsageError for a resource that compose cannot give, and for a flag that no container could take.
+    Raises ConfigError if the spec names no hosts, or has no number of cards although each card has to be named;
+    UsageError for a resource that compose does not support, and for a flag that cannot apply to all containers.
     """
     hosts = [HostEntry.of(host) for host in spec.hosts]
     hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
@@ -30,7 +30,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "the spec has no hosts",
             "add: hosts: [worker-0, worker-1]",
         )
-    own = {
+    variables = {
         "ENTRYPOINT_SPEC": f"/job/{options.spec_name}",
         "ENTRYPOINT_HOSTS": ",".join(host.name + (f":{host.slots}" if host.slots else "") for host in hosts),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
@@ -41,7 +41,7 @@ def render(spec: JobSpec, options: Options) -> str:
         {
             "origin": f"{options.spec_name}",
             "nodes": [{"rank": rank, "host": host.name, **_cards(counts, rank)} for rank, host in enumerate(hosts)],
-            "settings": settings(spec, own),
+            "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
             "command": own_command(spec),
@@ -53,25 +53,25 @@ def render(spec: JobSpec, options: Options) -> str:
 
 
 def _secret(spec: JobSpec) -> str:
-    """The secret's file on this machine, where no variable says another."""
-    given = (spec.secret_file if spec.source("secret_file").origin == "flag" else None) or "secret"
-    return given if given.startswith("/") else f"./{given}"
+    """Return the secret's file on this machine, unless a variable names another."""
+    path = (spec.secret_file if spec.source("secret_file").origin == "flag" else None) or "secret"
+    return path if path.startswith("/") else f"./{path}"
 
 
 def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int | None]]:
-    """Device -> how many of its cards each container gets; None: all of them."""
-    known = {device: access for device in registry.names("devices") if (access := registry.access(device)).in_compose}
-    asked = resources(options)
-    if other := sorted(set(asked) - {access.resource for access in known.values()}):
-        takes = " or ".join(f"{access.resource}=N" for access in known.values())
-        do = f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
-        raise UsageError("EP804 compose cannot give such a resource", ", ".join(other), do)
+    """Return device -> number of its cards for each container; None: all of them."""
+    devices = {device: access for device in registry.names("devices") if (access := registry.access(device)).in_compose}
+    requested = resources(options)
+    if other := sorted(set(requested) - {access.resource for access in devices.values()}):
+        takes = " or ".join(f"{access.resource}=N" for access in devices.values())
+        hint = f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
+        raise UsageError("EP804 compose cannot give such a resource", ", ".join(other), hint)
     counts: dict[str, list[int | None]] = {}
-    for device, access in known.items():
-        if number := asked.get(access.resource):
+    for device, access in devices.items():
+        if number := requested.get(access.resource):
             if not number.isdecimal():
-                do = f"write --resource {access.resource}=2"
-                raise UsageError("EP804 a number of cards is a whole number", number, do)
+                hint = f"write --resource {access.resource}=2"
+                raise UsageError("EP804 a number of cards is a whole number", number, hint)
             counts[device] = [int(number)] * nodes
         elif spec.device == device:
             counts[device] = [spec.slots_of(rank) for rank in range(nodes)]
@@ -79,17 +79,19 @@ def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int |
 
 
 def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, list[Any]]:
-    """What a container needs for its cards, which are next to those of the nodes before: all are on one machine."""
-    given: dict[str, list[Any]] = {"reserved": [], "files": [], "folders": []}
+    """Return a container's settings for its cards, which follow those of earlier nodes on the same machine."""
+    context: dict[str, list[Any]] = {"reserved": [], "files": [], "folders": []}
     for device, numbers in counts.items():
-        access, own, first = registry.access(device), numbers[rank], sum(number or 0 for number in numbers[:rank])
-        if own is None and not access.driver:
+        access = registry.access(device)
+        number = numbers[rank]
+        first = sum(count or 0 for count in numbers[:rank])
+        if number is None and not access.driver:
             raise ConfigError("EP801 how many cards has each node?", f"device: {device}, and no slots", "add slots: 8")
-        cards = [str(card) for card in range(first, first + (own or 0))]
-        if access.driver and own != 0:
-            which = {"count": "all"} if own is None else {"device_ids": cards}
-            given["reserved"].append({**which, "driver": access.driver, "capabilities": ["gpu"]})
+        cards = [str(card) for card in range(first, first + (number or 0))]
+        if access.driver and number != 0:
+            which = {"count": "all"} if number is None else {"device_ids": cards}
+            context["reserved"].append({**which, "driver": access.driver, "capabilities": ["gpu"]})
         elif cards:
-            given["files"] += [*map(access.card.format, cards), *access.files]
-            given["folders"] += access.folders
-    return given
+            context["files"] += [*map(access.card.format, cards), *access.files]
+            context["folders"] += access.folders
+    return context

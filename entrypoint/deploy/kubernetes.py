@@ -1,4 +1,4 @@
-"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an operator that is installed.
+"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an installed operator.
 
 Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods", "Network Policies".
 Kubernetes 1.31 or newer, where the failure policy is stable. For other forms see _kinds.py.
@@ -29,26 +29,27 @@ TAKES = ("image", "nodes", "resource", "kind")
 
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
-# What machines or the network did, and a node that was told to stop with its job: a new start may do better.
+# Failures of machines or the network, and a node that was stopped with its job: a restart may help.
 _RESTARTED = [*RETRIED, 128 + 15]
-_PROBE = 10  # seconds between two
-_HOOKS = 3600  # seconds that start hooks may take before nodes look for each other
-# The rendered file says these itself.
+_PROBE = 10  # seconds between two probes
+_HOOKS = 3600  # seconds that start hooks may take before the roll call
+# Set by the rendered file itself.
 _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
-# What a TrainJob takes of a Pod: from `trainer`, or as a runtime's patch.
+# Fields of a Pod that a TrainJob accepts: under `trainer`, or as a runtime's patch.
 _TRAINER = ("name", "image", "args", "env", "resources")
 _PATCHED = ("securityContext", "volumeMounts")
 _POD = ("containers", "securityContext", "volumes")
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """The manifests' text: Service, ConfigMap with the spec, NetworkPolicy, and the job in the form of `options.kind`.
+    """Return the manifests: Service, ConfigMap with the spec, NetworkPolicy, and the job in the form of `options.kind`.
 
-    The secret is a Secret that the user makes. Raises ConfigError when the number of nodes or cards is unknown, the
-    job's name can't be one here, or the spec holds secrets, which everybody would read in the ConfigMap; UsageError for
-    a kind that there is not, and when a resource is not NAME=QUANTITY.
+    The user creates the Secret with the job's secret. Raises ConfigError if the number of nodes or cards is unknown,
+    the job's name is not valid here, or the spec holds secrets, which everybody could read in the ConfigMap; UsageError
+    for an unknown kind, and if a resource is not NAME=QUANTITY.
     """
-    name, context = _kind(options), _context(spec, options)
+    name = _kind(options)
+    context = _context(spec, options)
     if name == "trainjob":
         pod = _pod(context)
         (container,) = pod["spec"]["containers"]
@@ -60,16 +61,16 @@ def render(spec: JobSpec, options: Options) -> str:
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
-    """What the form of `options.kind` cannot express, in words."""
+    """Return messages about properties that the form of `options.kind` cannot express."""
     name = _kind(options)
     lines = list(KINDS[name].notes)
     if name == "trainjob":
         pod = _pod(_context(spec, options))["spec"]
         (container,) = pod["containers"]
-        lost = [each for each in pod if each not in _POD]
-        lost += [each for each in container if each not in (*_TRAINER, *_PATCHED)]
-        do = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
-        lines.append(f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {do}")
+        lost = [field for field in pod if field not in _POD]
+        lost += [field for field in container if field not in (*_TRAINER, *_PATCHED)]
+        hint = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
+        lines.append(f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {hint}")
     return lines
 
 
@@ -81,9 +82,9 @@ def _kind(options: Options) -> str:
 
 
 def _pod(context: Mapping[str, Any]) -> dict[str, Any]:
-    """The template of every Pod, as a value."""
-    made: dict[str, Any] = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
-    return made
+    """Return the template of every Pod as a value."""
+    template: dict[str, Any] = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
+    return template
 
 
 def _indented(value: Any, columns: int) -> Raw:
@@ -102,26 +103,27 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     if secrets := spec.written_secrets():
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
         place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
-        do = f"take them out, and give them {place}"
-        raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", do)
-    # As the nodes that the spec names by other names, each has its own slots.
-    own = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
+        hint = f"take them out, and give them {place}"
+        raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", hint)
+    # The Pods have the slots of the spec's hosts, whose names differ.
+    host_slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
-        seen = f"--kind {name}, and no slots"
-        raise ConfigError("EP801 how many ranks has each node? This kind counts them by itself", seen, "add slots: 8")
+        detail = f"--kind {name}, and no slots"
+        raise ConfigError("EP801 how many ranks has each node? This kind counts them by itself", detail, "add slots: 8")
     command = own_command(spec)
-    words = ["entrypoint", "run", *(["--", *command] if command else [])]
-    given = _settings(spec, [host + (f":{each}" if each else "") for host, each in zip(names, own, strict=True)])
+    argv = ["entrypoint", "run", *(["--", *command] if command else [])]
+    hosts = [host + (f":{number}" if number else "") for host, number in zip(names, host_slots, strict=True)]
+    variables = _settings(spec, hosts)
     return {
         "kind": kind,
         "origin": options.spec_name,
         "name": spec.name,
         "nodes": nodes,
-        "slots": max(each or 0 for each in slots),
+        "slots": max(number or 0 for number in slots),
         "image": options.image,
-        "settings": [{"name": name, "value": _expanded(value)} for name, value in given.items()],
-        "args": [_expanded(word) for word in words] if command or kind.needs_words else [],
+        "settings": [{"name": name, "value": _expanded(value)} for name, value in variables.items()],
+        "args": [_expanded(argument) for argument in argv] if command or kind.needs_words else [],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
@@ -136,41 +138,41 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
 
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
-    """Variables of every Pod: where things are, then what flags and variables said of the job here."""
+    """Return the variables of every Pod: paths, then settings from flags and variables of this command."""
     if spec.source("secret_file").origin == "flag":
-        do = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
-        raise UsageError("EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", do)
-    own = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
+        hint = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
+        raise UsageError("EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", hint)
+    variables = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if spec.calls(len(hosts)):
-        own["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
-    return {name: value for name, value in settings(spec, own).items() if name in own or name not in _OWN}
+        variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
+    return {name: value for name, value in settings(spec, variables).items() if name in variables or name not in _OWN}
 
 
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
-    """Resources of each Pod: those asked for, and the cards that the spec speaks of."""
+    """Return the resources of each Pod: the requested ones, and the cards of the spec."""
     limits = resources(options)
     card = registry.access(spec.device).resource if spec.device else ""
-    if not card or any("/" in name for name in limits):  # a resource of a device plugin's is named already
+    if not card or any("/" in name for name in limits):  # a device plugin's resource is already named
         return limits
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
-        seen = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
+        detail = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
         raise ConfigError(
-            "EP801 all Pods of a Job get as many cards", seen, f"add --resource {card}=N, the most of a node"
+            "EP801 all Pods of a Job get as many cards", detail, f"add --resource {card}=N, the most of a node"
         )
     if slots == {None}:
-        seen = f"device: {spec.device}, and no slots"
-        raise ConfigError("EP801 how many cards has each node?", seen, f"add slots: 8, or --resource {card}=8")
+        detail = f"device: {spec.device}, and no slots"
+        raise ConfigError("EP801 how many cards has each node?", detail, f"add slots: 8, or --resource {card}=8")
     return {card: str(slots.pop()), **limits}
 
 
 def _expanded(text: str) -> str:
-    """As it must stand in args and variables, where Kubernetes replaces $(NAME) and makes one $ of two."""
+    """Return text escaped for args and variables, where Kubernetes replaces $(NAME), and $$ by $."""
     return text.replace("$", "$$")
 
 
 def _block(text: str) -> str:
-    """The spec as people wrote it, where YAML's block form holds just that; else one quoted line."""
+    """Return the spec as it was written, if YAML's block form preserves it; otherwise one quoted line."""
     block = "|\n" + "\n".join(f"    {line}" if line else "" for line in text.removesuffix("\n").split("\n"))
     plain = all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
     with contextlib.suppress(yaml.YAMLError):

@@ -1,7 +1,7 @@
-"""A training job of Huawei Cloud ModelArts: the body of its API's CreateTrainingJob, with the boot command in it.
+"""A training job of Huawei Cloud ModelArts: the body of its API's CreateTrainingJob, with the boot command.
 
 Sources: ModelArts' API reference, "Creating a Training Job" (POST /v2/{project_id}/training-jobs) and "Using a Custom
-Image to Create a Training Job"; "Code Directory" for where the platform puts the code in the containers.
+Image to Create a Training Job"; "Code Directory" for the place of the code in the containers.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ __all__ = ["TAKES", "Options", "notes", "render"]
 
 TAKES = ("image", "nodes", "flavor", "pool", "code", "logs")
 
-_CODE = "/home/ma-user/modelarts/user-job-dir"  # MA_JOB_DIR, by absolute path: some boot commands get no shell
+_CODE = "/home/ma-user/modelarts/user-job-dir"  # MA_JOB_DIR as an absolute path, since some boot commands get no shell
 _BOOT = "entrypoint run"
-# The platform says these of each node.
+# Set by the platform for each node.
 _PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """The body's text, JSON. What the spec says is in variables, so the containers need no file. It has no secret.
+    """Return the body as JSON, without secrets. The spec is passed by variables, so the containers need no file.
 
-    Raises ConfigError when the number of nodes is unknown, nodes differ in their slots, or the spec holds secrets;
-    UsageError without a flavor, for a path that is no OBS path, and for a flag that no container could take.
+    Raises ConfigError if the number of nodes is unknown, nodes differ in their slots, or the spec holds secrets;
+    UsageError without a flavor, for a path that is no OBS path, and for a flag that cannot apply to all containers.
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
         raise ConfigError("EP800 how many instances should the job get?", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
-        seen = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
-        raise UsageError("EP803 ModelArts names the hosts", seen, f"leave it out, and say --nodes {nodes}")
+        detail = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
+        raise UsageError("EP803 ModelArts names the hosts", detail, f"leave it out, and say --nodes {nodes}")
     if not options.flavor:
-        do = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
-        raise UsageError("EP805 which instances should the job get?", "no --flavor", do)
-    said, names = written(spec)
-    if names:
-        do = "take them out, and give them as the job's environment variables in the console"
-        raise ConfigError("EP802 a training job's body is no place for secrets", f"in the spec: {', '.join(names)}", do)
+        hint = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
+        raise UsageError("EP805 which instances should the job get?", "no --flavor", hint)
+    variables, secrets = written(spec)
+    if secrets:
+        hint = "take them out, and give them as the job's environment variables in the console"
+        detail = f"in the spec: {', '.join(secrets)}"
+        raise ConfigError("EP802 a training job's body is no place for secrets", detail, hint)
     resource = {"flavor_id": options.flavor, "node_count": nodes}
     body = {
         "kind": "job",
@@ -51,7 +52,7 @@ def render(spec: JobSpec, options: Options) -> str:
             **({"code_dir": _obs(options.code, "--code")} if options.code else {}),
             "engine": {"image_url": options.image},
             "command": _BOOT,
-            "environments": _environments(spec, said, options),
+            "environments": _environments(spec, variables, options),
         },
         "spec": {
             "resource": {**resource, **({"pool_id": options.pool} if options.pool else {})},
@@ -62,29 +63,29 @@ def render(spec: JobSpec, options: Options) -> str:
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
-    """What to say beside the body: the boot command for the console, and the secret that is not in the body."""
+    """Return the messages next to the body: the boot command for the console, and the secret that is missing in it."""
     lines = [f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"]
     if spec.calls(len(spec.hosts) or options.nodes or 1) and not spec.secret_file:
         lines.append("EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job")
     return lines
 
 
-def _environments(spec: JobSpec, said: Mapping[str, str], options: Options) -> dict[str, str]:
-    """Variables of every container: what the spec said, then what flags and variables said of the job here."""
-    given = {**said, **settings(spec, {})}
+def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options) -> dict[str, str]:
+    """Return the variables of every container: from the spec, then from flags and variables of this command."""
+    variables = {**from_spec, **settings(spec, {})}
     if command := own_command(spec):
-        given["ENTRYPOINT_COMMAND"] = json.dumps(command)  # words as they are, whether or not a shell reads the command
+        variables["ENTRYPOINT_COMMAND"] = json.dumps(command)  # exact arguments, with or without a shell
     if options.code and not spec.workdir:
-        given["ENTRYPOINT_WORKDIR"] = f"{_CODE}/{_obs(options.code, '--code').split('/')[-2]}"
+        variables["ENTRYPOINT_WORKDIR"] = f"{_CODE}/{_obs(options.code, '--code').split('/')[-2]}"
     slots = same_slots(spec, "all instances of a training job are alike")
     if slots is not None:
-        given["ENTRYPOINT_SLOTS"] = str(slots)
-    return {name: value for name, value in given.items() if name not in _PLATFORM}
+        variables["ENTRYPOINT_SLOTS"] = str(slots)
+    return {name: value for name, value in variables.items() if name not in _PLATFORM}
 
 
 def _obs(path: str, flag: str) -> str:
-    """A folder of OBS as the API writes it: /bucket/folder/."""
-    found = re.fullmatch(r"(obs:/)?(/[^/\s]+(/[^/\s]+)*)/?", path)
-    if not found:
+    """Return a folder of OBS in the API's form: /bucket/folder/."""
+    match = re.fullmatch(r"(obs:/)?(/[^/\s]+(/[^/\s]+)*)/?", path)
+    if not match:
         raise UsageError("EP806 this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/")
-    return f"{found[2]}/"
+    return f"{match[2]}/"

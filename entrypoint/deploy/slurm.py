@@ -1,8 +1,8 @@
 """A batch script for Slurm's sbatch: one entrypoint on each node, started by srun.
 
 Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.com/NVIDIA/pyxis, "Usage"; apptainer.org,
-"apptainer exec". What signals reach: Slurm's slurmd/req.c (all steps and the batch shell get SIGTERM when a job is
-cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM itself).
+"apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell get SIGTERM when a
+job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM itself).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TAKES = (*DEFAULT, "runtime", "time")
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 
 _RUNTIMES = ("none", "pyxis", "apptainer")
-_SPARE = 30  # seconds between the end of the grace and the time limit: ten are ours, the rest is Slurm's
-_LATEST = 65535  # seconds before the time limit, the most that --signal takes
-# What a device's cards are called as a GRES, where Slurm itself says so.
+_SPARE = 30  # seconds between the end of the grace and the time limit: ten for the toolkit, the rest for Slurm
+_LATEST = 65535  # largest number of seconds before the time limit that --signal accepts
+# Names of a device's cards as a GRES, if Slurm defines one.
 _GRES = {"nvidia.com/gpu": "gpu"}
 _TIME = re.compile(
     r"(?P<days>\d{1,9})-(?P<h>\d{1,9})(:(?P<m>\d{1,9})(:(?P<s>\d{1,9}))?)?"
@@ -34,23 +34,23 @@ _TIME = re.compile(
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """The batch script's text. The secret is a file that the script names and never has in it.
+    """Return the batch script, which contains the path of the secret's file, never the secret.
 
-    Raises ConfigError when the number of nodes or cards is unknown, or nodes differ in their cards; UsageError for a
-    resource, a time or a runtime that Slurm does not know, and for a flag that no script could take.
+    Raises ConfigError if the number of nodes or cards is unknown, or nodes differ in their cards; UsageError for an
+    unknown resource, time or runtime of Slurm, and for a flag that cannot apply to a script.
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
         raise ConfigError("EP800 how many nodes should the job get?", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
-        do = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
-        raise UsageError("EP803 Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", do)
+        hint = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
+        raise UsageError("EP803 Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", hint)
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
-    asked = resources(options)
-    cpus = _whole("cpu", asked.pop("cpu", ""))
-    memory = _memory(asked.pop("memory", ""))
-    gres = _gres(spec, asked, slots)
+    requested = resources(options)
+    cpus = _whole("cpu", requested.pop("cpu", ""))
+    memory = _memory(requested.pop("memory", ""))
+    gres = _gres(spec, requested, slots)
     secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
     command = own_command(spec)
@@ -81,12 +81,12 @@ def render(spec: JobSpec, options: Options) -> str:
 
 def _exported(spec: JobSpec, options: Options, secret: str, slots: int | None) -> dict[str, str]:
     """Return the settings that the script exports; those of the spec have no values of secrets."""
-    own = {"ENTRYPOINT_SPEC": f"{options.folder}/{options.spec_name}"}
+    variables = {"ENTRYPOINT_SPEC": f"{options.folder}/{options.spec_name}"}
     if secret:
-        own["ENTRYPOINT_SECRET_FILE"] = secret
+        variables["ENTRYPOINT_SECRET_FILE"] = secret
     if any(HostEntry.of(host).slots for host in spec.hosts):
-        own["ENTRYPOINT_SLOTS"] = str(slots)
-    return settings(spec, own)
+        variables["ENTRYPOINT_SLOTS"] = str(slots)
+    return settings(spec, variables)
 
 
 def _runtime(options: Options) -> str:
@@ -96,8 +96,8 @@ def _runtime(options: Options) -> str:
             "EP803 no such container runtime", f"--runtime {runtime}", f"use one of {', '.join(_RUNTIMES)}"
         )
     if runtime == "none" and options.image:
-        do = "leave --image out, or say --runtime pyxis or apptainer"
-        raise UsageError("EP805 without a container runtime there is no image", f"--image {options.image}", do)
+        hint = "leave --image out, or say --runtime pyxis or apptainer"
+        raise UsageError("EP805 without a container runtime there is no image", f"--image {options.image}", hint)
     if runtime != "none" and not options.image:
         raise UsageError(f"EP805 --runtime {runtime} needs an image", "", "add --image IMAGE")
     return runtime
@@ -110,40 +110,40 @@ def _whole(name: str, quantity: str) -> str:
 
 
 def _memory(quantity: str) -> str:
-    """Memory as Slurm writes it, whose units are powers of 1024; 256Gi is 256G."""
-    found = re.fullmatch(r"([1-9]\d*)([KMGT])i?", quantity)
-    if quantity and not found:
+    """Return memory in Slurm's form, whose units are powers of 1024; 256Gi is 256G."""
+    match = re.fullmatch(r"([1-9]\d*)([KMGT])i?", quantity)
+    if quantity and not match:
         raise UsageError(
             "EP804 Slurm wants memory as a whole number with its unit", quantity, "write --resource memory=64G"
         )
-    return f"{found[1]}{found[2]}" if found else ""
+    return f"{match[1]}{match[2]}" if match else ""
 
 
-def _gres(spec: JobSpec, asked: dict[str, str], slots: int | None) -> str:
-    """What --gres asks for on each node; the spec's cards, where --resource names none."""
-    names = {_GRES.get(name, name): quantity for name, quantity in asked.items()}
+def _gres(spec: JobSpec, requested: dict[str, str], slots: int | None) -> str:
+    """Return the value of --gres for each node: the spec's cards, unless --resource names others."""
+    names = {_GRES.get(name, name): quantity for name, quantity in requested.items()}
     if other := sorted(name for name in names if not re.fullmatch(r"[A-Za-z][\w.-]*(:[\w.-]+)?", name)):
-        do = "write the name of your cluster's GRES, which `sinfo -o %G` prints: --resource npu=8"
-        raise UsageError("EP804 Slurm has no such resource", ", ".join(other), do)
+        hint = "write the name of your cluster's GRES, which `sinfo -o %G` prints: --resource npu=8"
+        raise UsageError("EP804 Slurm has no such resource", ", ".join(other), hint)
     card = registry.access(spec.device).resource if spec.device else ""
     if card and not names:
         if card not in _GRES:
-            do = "add --resource NAME=8, with the name of your cluster's GRES, which `sinfo -o %G` prints"
-            raise ConfigError("EP804 each cluster has its own name for such cards", f"device: {spec.device}", do)
+            hint = "add --resource NAME=8, with the name of your cluster's GRES, which `sinfo -o %G` prints"
+            raise ConfigError("EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint)
         if slots is None:
-            seen = f"device: {spec.device}, and no slots"
-            raise ConfigError("EP801 how many cards has each node?", seen, "add slots: 8, or --resource gpu=8")
+            detail = f"device: {spec.device}, and no slots"
+            raise ConfigError("EP801 how many cards has each node?", detail, "add slots: 8, or --resource gpu=8")
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 
 
 def _notice(spec: JobSpec) -> int:
-    """Seconds before the time limit at which the job is told to stop."""
+    """Return the seconds before the time limit at which the job gets the signal to stop."""
     notice = round(spec.timeouts.grace) + _SPARE
     if notice > _LATEST:
-        seen = f"timeouts.grace is {spec.timeouts.grace:g}"
+        detail = f"timeouts.grace is {spec.timeouts.grace:g}"
         raise ConfigError(
-            "EP807 Slurm cannot signal so long before the end", seen, f"give at most {_LATEST - _SPARE} s"
+            "EP807 Slurm cannot signal so long before the end", detail, f"give at most {_LATEST - _SPARE} s"
         )
     return notice
 
@@ -151,16 +151,16 @@ def _notice(spec: JobSpec) -> int:
 def _time(spec: JobSpec, options: Options) -> str:
     if not options.time:
         return ""
-    found = _TIME.fullmatch(options.time)
-    if not found:
-        do = "write minutes, hours:minutes:seconds or days-hours: 90, 12:00:00, 2-12"
-        raise UsageError("EP807 this is no time limit of Slurm's", f"--time {options.time}", do)
-    part = {name: int(digits or 0) for name, digits in found.groupdict().items()}
+    match = _TIME.fullmatch(options.time)
+    if not match:
+        hint = "write minutes, hours:minutes:seconds or days-hours: 90, 12:00:00, 2-12"
+        raise UsageError("EP807 this is no time limit of Slurm's", f"--time {options.time}", hint)
+    part = {name: int(digits or 0) for name, digits in match.groupdict().items()}
     hours = part["days"] * 24 + part["h"] + part["hours"]
     minutes = part["m"] + part["min"] + part["minutes"]
     if (hours * 60 + minutes) * 60 + part["s"] + part["sec"] + part["seconds"] <= _notice(spec):
-        seen = f"--time {options.time}, and SIGTERM comes {_notice(spec)} s before"
-        raise UsageError("EP807 the time limit leaves the job no time", seen, "give more, or lower timeouts.grace")
+        detail = f"--time {options.time}, and SIGTERM comes {_notice(spec)} s before"
+        raise UsageError("EP807 the time limit leaves the job no time", detail, "give more, or lower timeouts.grace")
     return options.time
 
 
@@ -169,17 +169,17 @@ def _path(path: str, folder: str) -> str:
 
 
 def _container(runtime: str, options: Options, paths: Sequence[str], names: Sequence[str], gpus: bool) -> list[str]:
-    """The words that bring the image: options of srun's for pyxis, a command for apptainer.
+    """Return the arguments for the image: options of srun for pyxis, a command for apptainer.
 
-    Paths are the same inside as outside. pyxis gives an image's own variables precedence, but for those it is told.
+    Paths inside and outside are the same. With pyxis an image's variables win, except over those of --container-env.
     """
     if runtime == "none":
         return []
-    if odd := [path for path in paths if re.search("[,:]", path)]:
-        raise UsageError("EP806 such a path cannot be mounted", ", ".join(odd), "use one without , and :")
+    if invalid := [path for path in paths if re.search("[,:]", path)]:
+        raise UsageError("EP806 such a path cannot be mounted", ", ".join(invalid), "use one without , and :")
     if runtime == "apptainer":
-        known = "://" in options.image or options.image.startswith(("/", ".")) or options.image.endswith(".sif")
-        image = options.image if known else f"docker://{options.image}"
+        is_complete = "://" in options.image or options.image.startswith(("/", ".")) or options.image.endswith(".sif")
+        image = options.image if is_complete else f"docker://{options.image}"
         binds = [f"--bind={path}" for path in paths]
         return ["apptainer", "exec", *["--nv"] * gpus, *binds, f"--pwd={options.folder}", image]
     return [
@@ -192,7 +192,7 @@ def _container(runtime: str, options: Options, paths: Sequence[str], names: Sequ
 
 
 def _enroot(image: str) -> str:
-    """The image as enroot writes it, with # after the registry: registry.example#team/train:1.2."""
+    """Return the image in enroot's form, with # after the registry: registry.example#team/train:1.2."""
     registry_host, slash, rest = image.partition("/")
     named = slash and re.search(r"[.:]|^localhost$", registry_host) and not image.startswith(("/", "."))
     return f"{registry_host}#{rest}" if named and "#" not in image and "://" not in image else image

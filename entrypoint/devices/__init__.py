@@ -1,1 +1,1 @@
-"""What the ranks compute on: Facts -> Device. One module per kind, with `matches(facts)` and `device(facts)`."""
+"""The accelerators of the ranks: Facts -> Device. One module per kind, with `matches(facts)` and `device(facts)`."""

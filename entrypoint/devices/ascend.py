@@ -1,7 +1,7 @@
 """Ascend NPUs, counted without a driver tool: /dev/davinci0, /dev/davinci1, ..., narrowed by ASCEND_RT_VISIBLE_DEVICES.
 
 Sources: CANN environment variable reference, "ASCEND_RT_VISIBLE_DEVICES" (positions among the container's cards, in
-ascending order, commas alone between them; reading ends at any other character and at a card that is not there);
+ascending order, separated only by commas; reading ends at any other character and at a card that does not exist);
 ModelArts' boot tool (develop-modelarts-0120) for HCCL_CONNECT_TIMEOUT.
 """
 
@@ -12,8 +12,8 @@ import re
 from entrypoint.errors import ConfigError
 from entrypoint.model import Access, Device, Facts
 
-ALSO = ("npu", "npus", "davinci")  # what else people call it
-# Files and folder as CANN's images are started with; not tried on a machine with cards.
+ALSO = ("npu", "npus", "davinci")  # other names
+# Files and folder with which CANN's images are started; not tried on a machine with cards.
 ACCESS = Access(
     resource="huawei.com/Ascend910",
     card="/dev/davinci{}",
@@ -23,58 +23,60 @@ ACCESS = Access(
 )
 
 _VISIBLE = ACCESS.visible
-_SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: this many cards where there are none
+_SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: number of simulated cards
 
-# Seconds that a rank waits for the others; HCCL's own 120 are short where nodes load their data at different speeds.
+# Seconds that a rank waits for the others; HCCL's own 120 are short if nodes load their data at different speeds.
 _ENV = {"HCCL_CONNECT_TIMEOUT": "1800"}
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the container was given an NPU's device file, or is to act as if it were."""
+    """Return whether the container has an NPU's device file, or simulates one."""
     return bool(facts.env.get(_SIMULATE) or _files(facts))
 
 
 def device(facts: Facts) -> Device:
-    """The NPUs that a process of this container can use.
+    """Return the NPUs that a process of this container can use.
 
-    Raises ConfigError when the variable that narrows or simulates them is wrong.
+    Raises ConfigError if the variable that narrows or simulates them is wrong.
     """
-    there, visible = _there(facts), cards(facts)
-    origin = f"{len(there)} /dev/davinci*"
+    present = _present(facts)
+    visible = cards(facts)
+    origin = f"{len(present)} /dev/davinci*"
     if facts.env.get(_SIMULATE):
-        origin = f"{len(there)} simulated cards ({_SIMULATE})"
-    given = facts.env.get(_VISIBLE)
-    if given is not None:
-        origin = f"{_VISIBLE}={given} of {origin}"
-        if len(visible) < len(given.split(",")):
+        origin = f"{len(present)} simulated cards ({_SIMULATE})"
+    value = facts.env.get(_VISIBLE)
+    if value is not None:
+        origin = f"{_VISIBLE}={value} of {origin}"
+        if len(visible) < len(value.split(",")):
             origin += f", of which CANN reads {len(visible)}"
     return Device("ascend", len(visible), origin, env=_ENV, cards=visible, launcher="ascend")
 
 
 def cards(facts: Facts) -> tuple[int, ...]:
-    """N of each /dev/davinciN that a process can use, ascending; its position here is its logical id, from 0.
+    """Return N of each /dev/davinciN that a process can use, ascending; its position here is its logical id, from 0.
 
     Raises ConfigError as `device` does.
     """
-    there, visible = _there(facts), facts.env.get(_VISIBLE)
+    present = _present(facts)
+    visible = facts.env.get(_VISIBLE)
     if visible is None:
-        return there
-    found: list[int] = []
+        return present
+    usable: list[int] = []
     for entry in visible.split(","):
         number = re.match(r"[0-9]{1,9}", entry)
-        if number is None or int(number[0]) >= len(there):
+        if number is None or int(number[0]) >= len(present):
             break
-        if found and there[int(number[0])] <= found[-1]:
+        if usable and present[int(number[0])] <= usable[-1]:
             raise ConfigError(
                 f"EP402 {_VISIBLE} does not ascend, which CANN asks for", repr(visible[:60]), f"sort {_VISIBLE}"
             )
-        found.append(there[int(number[0])])
+        usable.append(present[int(number[0])])
         if number[0] != entry:
             break
-    return tuple(found)
+    return tuple(usable)
 
 
-def _there(facts: Facts) -> tuple[int, ...]:
+def _present(facts: Facts) -> tuple[int, ...]:
     simulated = facts.env.get(_SIMULATE)
     if not simulated:
         return _files(facts)
@@ -86,5 +88,5 @@ def _there(facts: Facts) -> tuple[int, ...]:
 
 
 def _files(facts: Facts) -> tuple[int, ...]:
-    found = (re.fullmatch(r"davinci([0-9]+)", name) for name in facts.device_files)
-    return tuple(sorted(int(name[1]) for name in found if name))
+    names = (re.fullmatch(r"davinci([0-9]+)", name) for name in facts.device_files)
+    return tuple(sorted(int(match[1]) for match in names if match))

@@ -6,10 +6,10 @@ from entrypoint.model import Device, Facts
 
 
 def matches(facts: Facts) -> bool:
-    """Never by itself: it is what is left when nothing else matches."""
+    """Return False: this is the default if no other device matches."""
     return False
 
 
 def device(facts: Facts) -> Device:
-    """A node without accelerators."""
+    """Return the device of a node without accelerators."""
     return Device(kind="cpu", count=0, origin="no accelerator")

@@ -10,17 +10,17 @@ import re
 
 from entrypoint.model import Access, Device, Facts
 
-ALSO = ("gpu", "gpus", "cuda")  # what else people call it
+ALSO = ("gpu", "gpus", "cuda")  # other names
 ACCESS = Access(resource="nvidia.com/gpu", driver="nvidia", visible="CUDA_VISIBLE_DEVICES")
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the container was given a GPU's device file."""
+    """Return whether the container has a GPU's device file."""
     return bool(_cards(facts))
 
 
 def device(facts: Facts) -> Device:
-    """The GPUs that a process of this container can use."""
+    """Return the GPUs that a process of this container can use."""
     cards = _cards(facts)
     visible = facts.env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -40,7 +40,7 @@ class Entry:
 
 @cache
 def source() -> Mapping[str, Any]:
-    """Return messages.yaml as it is."""
+    """Return the content of messages.yaml."""
     text = Path(__file__).with_name("messages.yaml").read_text(encoding="utf-8")
     data: Mapping[str, Any] = yaml.safe_load(text)
     return data

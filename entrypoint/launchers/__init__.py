@@ -1,1 +1,1 @@
-"""How ranks are started: -> Plan. One module per launcher, with `plan(spec, topology, members)`, and its templates."""
+"""The launchers that start the ranks. One module for each, with `plan(spec, topology, members)` -> Launch."""

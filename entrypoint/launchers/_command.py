@@ -1,4 +1,4 @@
-"""The job's command as words: where its own arguments begin, and what a launcher puts there."""
+"""The job's command as argv: where its own arguments begin, and options that launchers insert there."""
 
 from __future__ import annotations
 
@@ -11,90 +11,92 @@ from entrypoint.launchers._nested import is_python, is_shell, launcher_of, start
 from entrypoint.spec import JobSpec
 from entrypoint.text import brief
 
-_VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of their word, or the next word
+_VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of the argument, or the next one
 
 
 def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command; a script alone is for Python, as it is for torchrun."""
+    """Return the command, with `python` before a script, as torchrun does."""
     return ("python", *command) if command[0].endswith(".py") else command
 
 
 def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     """Refuse a command that is a launcher itself: each of our ranks would start a job of its own.
 
-    Raises SpecError that names the launcher of ours that does it right.
+    Raises SpecError that names our launcher to use instead.
     """
     command = spec.command or ("",)
-    ours, name = _launcher(command)
-    if ours:
+    replacement, name = _launcher(command)
+    if replacement:
         summary = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
         program = "the program alone, such as: -- train.py"
-        hint = (
-            f"give it {program}" if ours == launcher else f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with {program}"
-        )
+        hint = f"give it {program}"
+        if replacement != launcher:
+            hint = f"set launcher: {replacement} (ENTRYPOINT_LAUNCHER), with {program}"
         behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
         raise SpecError([Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)])
 
 
-def _launcher(words: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
-    """The launcher of ours for the launcher that this command starts, and its name; "" where it starts none.
+def _launcher(argv: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
+    """Return our replacement for the launcher that this command starts, and that one's name; "" if it starts none.
 
-    What a shell starts may differ from rank to rank, and so may join what others start.
+    A shell may start another command on each rank, and so launchers that join each other.
     """
-    words = unwrapped(words)
-    ours, name = launcher_of(words)
-    if ours:
-        return (ours, name) if not by_shell or starts_own_job(words) else ("", "")
-    inner = (_launcher(each, by_shell=True) for each in _simple_commands(_shell_text(words)))
-    return next((found for found in inner if found[0]), ("", ""))
+    argv = unwrapped(argv)
+    replacement, name = launcher_of(argv)
+    if replacement:
+        return (replacement, name) if not by_shell or starts_own_job(argv) else ("", "")
+    launchers = (_launcher(command, by_shell=True) for command in _simple_commands(_shell_text(argv)))
+    return next((launcher for launcher in launchers if launcher[0]), ("", ""))
 
 
-def _shell_text(words: Sequence[str]) -> str:
-    """What a shell is given by its option -c."""
-    if not words or not is_shell(words[0]):
+def _shell_text(argv: Sequence[str]) -> str:
+    """Return the text of a shell's option -c; "" if it has none."""
+    if not argv or not is_shell(argv[0]):
         return ""
-    at, is_text = 1, False
-    while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "--":
-        word = words[at]
-        is_text = is_text or ("c" in word and not word.startswith("--"))
-        at += 2 if word[-1] in _VALUED["shell"] and not word.startswith("--") else 1
-    return "".join(words[at : at + 1]) if is_text else ""
+    at = 1
+    is_text = False
+    while at < len(argv) and argv[at][:1] in ("-", "+") and argv[at] != "--":
+        option = argv[at]
+        is_text = is_text or ("c" in option and not option.startswith("--"))
+        at += 2 if option[-1] in _VALUED["shell"] and not option.startswith("--") else 1
+    return "".join(argv[at : at + 1]) if is_text else ""
 
 
-_TEXT = 1 << 14  # characters; shlex takes time with their square
-_JOINED = (";", "&&", "&", "|", "|&")  # what stands between commands that a shell runs all
+_TEXT = 1 << 14  # characters; shlex takes quadratic time
+_JOINED = (";", "&&", "&", "|", "|&")  # separators of commands that are all run
 _CHOICES = ("if", "for", "while", "until", "case", "select", "function", "{", "[", "[[", "test")
 
 
 def _simple_commands(text: str) -> list[list[str]]:
-    """The commands of a shell's text; none where it decides itself which of them it runs, or is a whole program."""
+    """Return the commands of a shell's text; none if it has conditions, or is a whole program."""
     if len(text) > _TEXT:
         return []
     lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=";&|()")
-    lexer.whitespace_split, lexer.commenters = True, ""
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     commands: list[list[str]] = [[]]
     try:
-        for word in lexer:
-            if word in _JOINED:
+        for token in lexer:
+            if token in _JOINED:
                 commands.append([])
-            elif word in ("||", "(", ")") or (not commands[-1] and word in _CHOICES):
+            elif token in ("||", "(", ")") or (not commands[-1] and token in _CHOICES):
                 return []
             else:
-                commands[-1].append(word)
+                commands[-1].append(token)
     except ValueError:  # a quote that does not end
         return []
     return [command for command in commands if command]
 
 
 def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "module", "program"], tuple[str, ...]]:
-    """The interpreter, what it is to run, and the words from that on: for a launcher that starts interpreters itself.
+    """Return the interpreter, the form of the command and its remaining argv, for launchers that start interpreters.
 
-    A command that such a launcher could not repeat, such as one with options of Python's own, is a program.
+    A command that such a launcher could not repeat, such as one with options of Python, is a "program".
     """
     first, *others = with_python(command)
     if not is_python(first):
         return "python", "program", command
-    if others[:1] == ["-u"]:  # launchers give it themselves
+    if others[:1] == ["-u"]:  # launchers add it themselves
         del others[0]
     if others[:1] == ["-m"] and others[1:]:
         return first, "module", tuple(others[1:])
@@ -106,84 +108,90 @@ def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "modu
 def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
     """Refuse variables in the spec's `env` that the launcher sets.
 
-    `settled` says what to set instead: the fields that those values come from. Raises SpecError.
+    `settled` names the fields to set instead. Raises SpecError.
     """
     problems = []
     for name in filter(spec.env.__contains__, settled):
-        summary, detail = f"EP119 {name} is set by the launcher", f"`{brief(spec.env[name])}`"
-        where, hint = spec.source(f"env.{name}").where, f"remove it, and set {settled[name]}"
+        summary = f"EP119 {name} is set by the launcher"
+        detail = f"`{brief(spec.env[name])}`"
+        where = spec.source(f"env.{name}").where
+        hint = f"remove it, and set {settled[name]}"
         problems.append(Problem(where, f"env.{name}", summary, detail, hint))
     if problems:
         raise SpecError(problems)
 
 
-def with_options(spec: JobSpec, added: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:
-    """The spec's command with these options right after the script.
+def with_options(spec: JobSpec, options: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the spec's command with these options right after the script.
 
-    `settled` names the fields that each option's value comes from. Raises SpecError when the command has one already.
+    `settled` names the fields of the options' values. Raises SpecError if the command already has one.
     """
     command = with_python(spec.command)
     after = _after_script(command)
-    where, problems = spec.source("command").where, []
-    for word in command[after:]:
-        name = _option(word)
-        if name is not None and name in added:
+    where = spec.source("command").where
+    problems = []
+    for argument in command[after:]:
+        name = _option(argument)
+        if name is not None and name in options:
             hint = f"remove it; its value comes from {settled[name]}"
             problems.append(
-                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(word)}`", hint)
+                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(argument)}`", hint)
             )
     if problems:
         raise SpecError(problems)
-    words = [word for name, value in added.items() for word in (f"--{name}", value)]
-    return (*command[:after], *words, *command[after:])
+    added = [entry for name, value in options.items() for entry in (f"--{name}", value)]
+    return (*command[:after], *added, *command[after:])
 
 
-def refuse_options(spec: JobSpec, path: str, words: Sequence[str], settled: Mapping[str, str], setter: str) -> None:
-    """Refuse a launcher's own option that `setter` sets already, where the spec's field `path` has it.
+def refuse_options(spec: JobSpec, path: str, argv: Sequence[str], settled: Mapping[str, str], setter: str) -> None:
+    """Refuse options in the spec's field `path` that `setter` sets.
 
-    `settled` names the fields that each option's value comes from. argparse takes any beginning of an option for the
-    option. Raises SpecError.
+    `settled` names the fields of the options' values. argparse accepts any beginning of an option for the option.
+    Raises SpecError.
     """
-    where, problems = spec.source(path).where, []
-    for word in words:
-        name = _option(word)
+    where = spec.source(path).where
+    problems = []
+    for argument in argv:
+        name = _option(argument)
         option = next((option for option in settled if name is not None and option.startswith(name)), None)
         if option:
             summary = f"EP119 --{option} is set by {setter}"
-            problems.append(Problem(where, path, summary, f"`{brief(word)}`", f"set {settled[option]}"))
+            problems.append(Problem(where, path, summary, f"`{brief(argument)}`", f"set {settled[option]}"))
     if problems:
         raise SpecError(problems)
 
 
-def _option(word: str) -> str | None:
-    """The name of an option as argparse keeps it; None where the word is no option."""
-    return word.partition("=")[0][2:].replace("-", "_") if word.startswith("--") else None
+def _option(argument: str) -> str | None:
+    """Return the name of an option in argparse's form; None if the argument is no option."""
+    return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else None
 
 
 def _after_script(command: Sequence[str]) -> int:
-    """How many words come before the program's own arguments: an interpreter, its options, and what it runs."""
+    """Return the number of entries before the program's own arguments: the interpreter, its options, the script."""
     if is_python(command[0]):
-        valued, ends = _VALUED["python"], "mc"
+        valued = _VALUED["python"]
+        ends = "mc"
     elif is_shell(command[0]):
-        valued, ends = _VALUED["shell"], ""
+        valued = _VALUED["shell"]
+        ends = ""
     else:
         return 1
     at = 1
     while at < len(command):
-        word = command[at]
+        argument = command[at]
         at += 1
-        if word == "--":
+        if argument == "--":
             return min(at + 1, len(command))
-        if word == "-" or not word.startswith(("-", "+")):
+        if argument == "-" or not argument.startswith(("-", "+")):
             return at
-        if word == "--check-hash-based-pycs":
+        if argument == "--check-hash-based-pycs":
             at += 1
-        if word.startswith("--"):
+        if argument.startswith("--"):
             continue
-        for place, letter in enumerate(word[1:], start=2):
-            if letter in ends:  # -m and -c: what they name is the program
-                return min(at + (place == len(word)), len(command))
+        for place, letter in enumerate(argument[1:], start=2):
+            if letter in ends:  # -m and -c: their value is the program
+                return min(at + (place == len(argument)), len(command))
             if letter in valued:
-                at += place == len(word)
+                at += place == len(argument)
                 break
     return len(command)

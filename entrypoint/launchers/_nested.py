@@ -1,4 +1,4 @@
-"""Recognizes a command line that is a launcher itself: by its name, behind wrappers, in a shell's command.
+"""Recognizes command lines that are launchers: by the name, behind wrappers, in a shell's command.
 
 Each rank's supervisor imports this: keep it fast.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Sequence
 
-# Launchers that people bring -> the launcher of ours that does what they do.
+# Launchers in a user's command -> our launcher that replaces them.
 _MPI = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "srun"), "mpirun"),
     **dict.fromkeys(("mpirun.openmpi", "mpiexec.openmpi"), "mpirun"),
@@ -23,7 +23,7 @@ _TRAINING = {
     "msrun": "msrun",
 }
 _LAUNCHERS = {**_MPI, **_TRAINING, "ray": "ray"}
-# Python modules that are launchers: the first words of their names.
+# Python modules that are launchers: the beginnings of their names.
 _PACKAGES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -35,7 +35,7 @@ _PACKAGES = {
     "mindspore.parallel.cluster.run": "msrun",
     "ray.scripts": "ray",
 }
-# Programs that start another one: options that take the next word, and how many words come before the program.
+# Programs that start another one: options with a value, and the number of arguments before the program.
 _WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "env": (("-u", "--unset", "-C", "--chdir"), 0),
     "timeout": (("-s", "--signal", "-k", "--kill-after"), 1),
@@ -60,15 +60,15 @@ _WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "su-exec": ((), 1),
     "tini": (("-p", "-e"), 0),
     "dumb-init": (("-r", "--rewrite"), 0),
-    "exec": (("-a",), 0),  # this and the next one are the shell's own
+    "exec": (("-a",), 0),  # this and the next one are shell builtins
     "command": ((), 0),
     **dict.fromkeys(("conda run", "mamba run", "micromamba run"), (("-n", "--name", "-p", "--prefix", "--cwd"), 0)),
     **dict.fromkeys(("uv run", "poetry run", "pipenv run", "pixi run"), (("-p", "--python", "--with", "-e"), 0)),
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _ASK = ("-h", "--help", "-V", "--version")
-_ONE = ("-n", "-np", "--np", "--n", "-c")  # an MPI's words for the number of processes
-# Options by which a launcher makes one job of what several of it start, with the values by which it does not.
+_ONE = ("-n", "-np", "--np", "--n", "-c")  # options of an MPI for the number of processes
+# Options with which several launchers form one job, and the values with which they do not.
 _JOINS = {
     "nnodes": ("1", "1:1"),
     "num-machines": ("1",),
@@ -78,28 +78,28 @@ _JOINS = {
 _PYTHON_VALUED = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def launcher_of(words: Sequence[str]) -> tuple[str, str]:
-    """The launcher of ours that does what this command line does, and what it is called; "" where it is no launcher.
+def launcher_of(argv: Sequence[str]) -> tuple[str, str]:
+    """Return our launcher that replaces this command line, and the name in it; "" if it is no launcher.
 
-    Console scripts show as `python /usr/bin/torchrun ...` once they run, modules by their file or their name.
+    A running console script has the argv `python /usr/bin/torchrun ...`, a module its file or its name.
     """
-    return _parsed(words)[:2]
+    return _parsed(argv)[:2]
 
 
-def _parsed(words: Sequence[str]) -> tuple[str, str, int]:
-    """As `launcher_of`, and how many words come before its arguments."""
-    name = _name(words[0]) if words else ""
+def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
+    """Return the same as `launcher_of`, and the number of entries before its arguments."""
+    name = _name(argv[0]) if argv else ""
     if not is_python(name):
         return _LAUNCHERS.get(name, ""), name, 1
     at = 1
-    while at < len(words) and words[at].startswith("-"):
-        letters, is_module, module = words[at].partition("m")
+    while at < len(argv) and argv[at].startswith("-"):
+        letters, is_module, module = argv[at].partition("m")
         if is_module and not letters.strip("-uBEIOPsSqvxbdi") and not letters.startswith("--"):
             at += 1 if module else 2
-            module = module or "".join(words[at - 1 : at])
+            module = module or "".join(argv[at - 1 : at])
             return _of_module(f".{module}."), f"{name} -m {module}", at
-        at += 2 if words[at] in _PYTHON_VALUED else 1
-    path = "".join(words[at : at + 1])
+        at += 2 if argv[at] in _PYTHON_VALUED else 1
+    path = "".join(argv[at : at + 1])
     script = _name(path)
     if path.endswith(".py"):
         return _of_module(f".{path[:-3].replace('/', '.')}."), script, at + 1
@@ -107,7 +107,7 @@ def _parsed(words: Sequence[str]) -> tuple[str, str, int]:
 
 
 def _of_module(dotted: str) -> str:
-    return next((ours for package, ours in _PACKAGES.items() if f".{package}." in dotted), "")
+    return next((launcher for package, launcher in _PACKAGES.items() if f".{package}." in dotted), "")
 
 
 def _name(path: str) -> str:
@@ -115,73 +115,77 @@ def _name(path: str) -> str:
 
 
 def is_python(program: str) -> bool:
-    """Whether a program of this name is a Python: python, python3, /usr/bin/python3.11."""
+    """Return whether a program of this name is Python: python, python3, /usr/bin/python3.11."""
     name = _name(program)
     return name.startswith("python") and not name[6:].strip("0123456789.")
 
 
 def is_shell(program: str) -> bool:
-    """Whether a program of this name is a shell; a login shell's own name begins with a dash."""
+    """Return whether a program of this name is a shell; a login shell's own name begins with a dash."""
     return _name(program).lstrip("-") in _SHELLS
 
 
-def unwrapped(words: Sequence[str]) -> Sequence[str]:
-    """The command line without the wrappers before its program (env, timeout, nice, ...) and what they set."""
-    while words:
-        if is_assignment(words[0]):
-            words = words[1:]
+def unwrapped(argv: Sequence[str]) -> Sequence[str]:
+    """Return the command line without wrappers (env, timeout, nice, ...) and assignments before its program."""
+    while argv:
+        if is_assignment(argv[0]):
+            argv = argv[1:]
             continue
-        at, name = 1, _name(words[0])
-        two = f"{name} {''.join(words[1:2])}"
-        if two in _WRAPPERS:  # conda run
-            at, name = 2, two
+        at = 1
+        name = _name(argv[0])
+        pair = f"{name} {''.join(argv[1:2])}"
+        if pair in _WRAPPERS:  # conda run
+            at = 2
+            name = pair
         if name not in _WRAPPERS:
             break
         valued, before = _WRAPPERS[name]
-        while at < len(words) and words[at].startswith("-") and words[at] != "--":
-            at += 2 if words[at] in valued else 1
-        at += words[at : at + 1] in (["--"], ("--",))
-        words = words[at + before :]
-    return words
+        while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+            at += 2 if argv[at] in valued else 1
+        at += argv[at : at + 1] in (["--"], ("--",))
+        argv = argv[at + before :]
+    return argv
 
 
-def is_assignment(word: str) -> bool:
-    """Whether the word sets a variable, as `NAME=value`."""
-    return "=" in word and word.partition("=")[0].isidentifier()
+def is_assignment(argument: str) -> bool:
+    """Return whether the argument sets a variable, as `NAME=value`."""
+    return "=" in argument and argument.partition("=")[0].isidentifier()
 
 
-def only_starts_others(words: Sequence[str]) -> bool:
-    """Whether the program is a shell or one of the wrappers."""
-    return bool(words) and (is_shell(words[0]) or _name(words[0]) in _WRAPPERS)
+def only_starts_others(argv: Sequence[str]) -> bool:
+    """Return whether the program is a shell or one of the wrappers."""
+    return bool(argv) and (is_shell(argv[0]) or _name(argv[0]) in _WRAPPERS)
 
 
 def is_mpi(name: str) -> bool:
-    """Whether a launcher of this name starts any program, and not only training."""
+    """Return whether a launcher of this name starts any kind of program, not only training."""
     return name in _MPI
 
 
-def starts_own_job(words: Sequence[str]) -> bool:
-    """Whether this launcher starts a job of its own, rather than answer a question, or join what others start.
+def starts_own_job(argv: Sequence[str]) -> bool:
+    """Return whether this launcher starts a job of its own: it neither prints information nor joins a job of others.
 
-    One process of an MPI's is no job: a tool may need it. Nor is a part of Ray's cluster.
+    A single process of an MPI is no job, since a tool may need it; nor is a part of Ray's cluster.
     """
-    ours, name, at = _parsed(words)
-    arguments = words[at:]
-    if ours == "ray" or not arguments or arguments[0] in _ASK or arguments[-1] in _ASK:
+    launcher, name, at = _parsed(argv)
+    arguments = argv[at:]
+    if launcher == "ray" or not arguments or arguments[0] in _ASK or arguments[-1] in _ASK:
         return False
     if name == "accelerate" and "launch" not in arguments:
         return False
-    program = next((at for at, word in enumerate(arguments) if word.endswith(".py")), len(arguments))
+    program = next((index for index, entry in enumerate(arguments) if entry.endswith(".py")), len(arguments))
     arguments = arguments[:program]
     if name in _MPI:
-        one = any(word in _ONE and "".join(arguments[at + 1 : at + 2]) == "1" for at, word in enumerate(arguments))
-        return not one or ":" in arguments
-    return not any(_joins(word, arguments[at + 1 :]) for at, word in enumerate(arguments))
+        is_single = any(
+            entry in _ONE and "".join(arguments[index + 1 : index + 2]) == "1" for index, entry in enumerate(arguments)
+        )
+        return not is_single or ":" in arguments
+    return not any(_joins(entry, arguments[index + 1 :]) for index, entry in enumerate(arguments))
 
 
-def _joins(word: str, rest: Sequence[str]) -> bool:
-    """Whether this option, which `rest` follows, makes the launcher one of several of the same job."""
-    option, has_value, value = word.lstrip("-").replace("_", "-").partition("=")
-    if not word.startswith("-") or option not in _JOINS:
-        return word.startswith("-") and option == "no-ssh"
+def _joins(argument: str, rest: Sequence[str]) -> bool:
+    """Return whether this option, followed by `rest`, makes the launcher one of several of the same job."""
+    option, has_value, value = argument.lstrip("-").replace("_", "-").partition("=")
+    if not argument.startswith("-") or option not in _JOINS:
+        return argument.startswith("-") and option == "no-ssh"
     return (value if has_value else "".join(rest[:1])) not in _JOINS[option]

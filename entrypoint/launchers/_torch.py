@@ -1,4 +1,4 @@
-"""What torch's launchers and accelerate share: one script a node, its settings, and the options it owns."""
+"""Common parts of torch's launchers and accelerate: one script a node, its settings, and the options that it sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from entrypoint.render import render
 from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
 from entrypoint.values import replace
 
-# Options that the script sets: the variable that sets each there, and the field that does in the spec.
+# Options that the script sets -> its variable for them, and the field of the spec.
 RESERVED = {
     "nnodes": ("NNODES", "hosts"),
     "node_rank": ("NODE_RANK", "node_rank"),
@@ -30,7 +30,7 @@ RESERVED = {
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
 _ELASTIC_RESTARTS = 3
-_BASH_S_OWN = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # no script can set them
+_BASH_READONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # read-only in bash
 
 
 def launch(
@@ -41,13 +41,13 @@ def launch(
     extra: str = "torch.extra_args",
     reserved: Mapping[str, tuple[str, str]] = RESERVED,
 ) -> Launch:
-    """`<name>.sh` on every node, with the command's words as its arguments. `settings` are those that it alone has.
+    """Return `<name>.sh` on every node, with the command as arguments. `settings` are those of this launcher only.
 
     Raises SpecError as `script` does, and for a command that is a launcher itself.
     """
     file = script(spec, topology, name, extra=extra, reserved=reserved)
     refuse_launcher(spec, name)
-    # Who answered the roll call is stopped with all; of others nothing is heard, so the wait must end by itself.
+    # Nodes of the roll call are stopped together; without one, nothing is known of the others, so the wait is bounded.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
     argv = ("bash", f"{topology.run_dir}/{file.name}", *spec.command)
@@ -63,12 +63,12 @@ def launch(
 
 
 def rank_script(spec: JobSpec, topology: Topology) -> File:
-    """What a launcher starts for each rank of this node."""
+    """Return the script that a launcher starts for each rank of this node."""
     number = f"{supervised.OF_PROGRAM}.{{rank}}"
     options = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
     log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
-    words = supervised.command(topology, number, *options, *log_options)
-    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": words})
+    supervisor = supervised.command(topology, number, *options, *log_options)
+    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
@@ -80,20 +80,21 @@ def script(
     extra: str = "torch.extra_args",
     reserved: Mapping[str, tuple[str, str]] = RESERVED,
 ) -> File:
-    """`<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
+    """Return `<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
 
-    For a person who starts it `by_hand`, which says where the values are from, the spec's command, env and workdir are
-    in it. What may be a secret is not, since others may read the script: `left_out` names it. Raises SpecError when
-    the field `extra` holds an option of `reserved`, which the script sets itself.
+    For a user who starts it `by_hand`, which names the origin of the values, it contains the spec's command, env and
+    workdir, but no values that may be secrets, since others may read it: `left_out` names these. Raises SpecError if
+    the field `extra` has an option of `reserved`, which the script sets itself.
     """
     fields = {option: field for option, (_, field) in reserved.items()}
     refuse_options(spec, extra, spec.value(extra), fields, "the launcher's script")
-    template, slots = f"{name}/{name}.sh.j2", [node.slots for node in topology.nodes]
+    template = f"{name}/{name}.sh.j2"
+    slots = [node.slots for node in topology.nodes]
     secrets = left_out(spec)
-    # A script goes to other machines than this one, which is the host where nobody named any.
+    # A script is for other machines than this one, which is the only host if none is named.
     unnamed = topology.origins.get("hosts", Source("spec")).origin == "default"
     context = {
-        "env": {n: value for n, value in spec.env.items() if by_hand and n not in (*secrets, *_BASH_S_OWN)},
+        "env": {n: value for n, value in spec.env.items() if by_hand and n not in (*secrets, *_BASH_READONLY)},
         "workdir": spec.workdir if by_hand else None,
         "command": spec.command if by_hand and "command" not in secrets else (),
         "origin": by_hand or "the job's spec",
@@ -115,13 +116,13 @@ def script(
 
 
 def restarts(spec: JobSpec) -> int:
-    """torchrun's restarts; some for an elastic job, whose other processes fail when a node is lost."""
-    unsaid = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
-    return _ELASTIC_RESTARTS if unsaid else spec.torch.max_restarts
+    """Return torchrun's restarts; an elastic job has some by default, since processes fail when a node is lost."""
+    is_elastic_default = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
+    return _ELASTIC_RESTARTS if is_elastic_default else spec.torch.max_restarts
 
 
 def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
-    """What all nodes agreed on is not for a variable of one of them to change."""
+    """Return the settings that all nodes agreed on, which a variable of one node cannot change."""
     origins = topology.origins
     rank, master, _ = (replace(var, default=False) for var in place(spec, topology))
     return (
@@ -130,12 +131,12 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         rank,
         EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
         master,
-        # Torch's launchers kill after 30 s; newer ones can be told (2.13 can), so that a longer grace is kept.
+        # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer grace is kept.
         EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(spec.timeouts.grace) + 2), "timeouts.grace", default=True),
         *unless_in_env(spec, "torch.port", "torch.version"),
     )
 
 
 def unless_in_env(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
-    """These fields as the script's variables; one that the spec's own `env` holds stays as it is there."""
+    """Return these fields as the script's variables, except those that the spec's own `env` sets."""
     return tuple(var for var in settled(spec, *paths) if var.name not in spec.env)

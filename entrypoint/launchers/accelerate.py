@@ -1,7 +1,7 @@
-"""Hugging Face Accelerate: every node starts `accelerate launch`, and it its processes, by torch's launcher.
+"""Hugging Face Accelerate: every node starts `accelerate launch`, which starts its processes by torch's launcher.
 
 Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program that Accelerate's own settings
-(`accelerate config`, --mixed_precision, --use_fsdp, ...) do not reach can do with torchrun.
+(`accelerate config`, --mixed_precision, --use_fsdp, ...) do not affect can use torchrun instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from entrypoint.launchers import _torch
 from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
-# Accelerate's own names of what the script sets, and what it sets for torch's launcher in another way than torchrun.sh.
+# Accelerate's names of options that the script sets, and options that it sets in another way than torchrun.sh.
 _RESERVED = {
     "num_machines": ("NNODES", "hosts"),
     "num_processes": ("NPROC_PER_NODE", "hosts and slots"),
@@ -26,10 +26,10 @@ _RESERVED = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """accelerate.sh on every node, with the command's words as its arguments.
+    """Return accelerate.sh on every node, with the command as arguments.
 
-    Raises SpecError when accelerate.extra_args holds an option that the script sets itself, ConfigError where nodes
-    have different numbers of slots, or where a rendezvous is asked for that it does not use.
+    Raises SpecError if accelerate.extra_args has an option that the script sets, ConfigError if nodes have different
+    numbers of slots, or for a rendezvous that it does not support.
     """
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:

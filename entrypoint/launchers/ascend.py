@@ -1,4 +1,4 @@
-"""Ascend NPUs as ModelArts boots them: the program once for each card, told by variables which card and rank it is.
+"""Ascend NPUs as ModelArts boots them: the program once for each card, with variables for its card and rank.
 
 Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variables, log names and log folders these are.
 """
@@ -20,13 +20,13 @@ from entrypoint.model import (
 )
 from entrypoint.spec import DEFAULT, JobSpec
 
-ALSO = ("npu", "ranktable")  # what else people call it
+ALSO = ("npu", "ranktable")  # other names
 
 _TABLE = "jobstart_hccl.json"
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """One process a card, on every node; ranks and cards come from the rank table where there is one."""
+    """Return one process a card, on every node; ranks and cards come from the rank table if there is one."""
     refuse_launcher(spec, "ascend")
     waits = spec.ascend.rank_table == "wait"
     cards = members.cards or _assumed(topology, members)
@@ -37,21 +37,16 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     origin = "hosts and slots"
     if waits:
         origin = "the rank table" if members.cards else "assumed, the rank table decides"
-    programs, folders = [], [topology.log_dir]
+    programs = []
+    folders = [topology.log_dir]
     for rank, device in zip(cards.ranks, cards.devices, strict=True):
         process_log = f"{logs}/ascend/process_log/rank_{rank}"
         folders.append(process_log)
-        variables = {
-            "RANK_ID": str(rank),
-            "RANK_SIZE": str(cards.size),
-            "DEVICE_ID": str(device),
-            "ASCEND_DEVICE_ID": str(device),
-        }
         programs.append(
             Program(
                 with_python(spec.command),
                 env=(
-                    *(EnvVar(variable, value, origin) for variable, value in variables.items()),
+                    *_numbers(rank, cards.size, device, origin),
                     *((table,) if waits else ()),
                     job,
                     EnvVar("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir", default=True),
@@ -63,7 +58,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         )
     return Launch(
         programs=tuple(programs),
-        # A regular file: torch_npu takes no link, and what platforms mount is one.
+        # A regular file: torch_npu accepts no symbolic link, as platforms mount it.
         files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
         folders=tuple(folders),
         start=LaunchStart(needs_rank_table=waits),
@@ -72,8 +67,14 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
+def _numbers(rank: int, size: int, device: int, origin: str) -> tuple[EnvVar, ...]:
+    """Return the variables for the rank and the card of a process."""
+    values = {"RANK_ID": rank, "RANK_SIZE": size, "DEVICE_ID": device, "ASCEND_DEVICE_ID": device}
+    return tuple(EnvVar(name, str(value), origin) for name, value in values.items())
+
+
 def _assumed(topology: Topology, members: Members) -> Cards:
-    """Ranks counted node by node: before the rank table is there, and where there is none."""
+    """Return ranks counted node by node, for a job without a rank table, or before it is complete."""
     before = sum(report.slots for report in members.reports[: topology.me])
     slots = topology.this.slots
     size = sum(report.slots for report in members.reports)

@@ -1,4 +1,4 @@
-"""DeepSpeed: every node starts DeepSpeed's launcher of one node, as `deepspeed --no_ssh` does, and it its processes.
+"""DeepSpeed: every node starts DeepSpeed's launcher of one node, as `deepspeed --no_ssh`, which starts processes.
 
 With `ssh.client: files` it is `deepspeed --hostfile` instead, on worker-0 alone, which logs in to the others.
 Source: deepspeed/launcher/runner.py, launch.py and multinode_runner.py of DeepSpeed 0.19.8.
@@ -16,7 +16,7 @@ from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Laun
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
-# Options that are settled here, and where their values come from; then those of the form that logs in.
+# Options that the launcher sets, and the sources of their values; then those of the form with ssh.
 _SETTLED = {
     **dict.fromkeys(("world_info", "hostfile"), "hosts and slots"),
     **dict.fromkeys(("no_ssh", "no_ssh_check", "ssh_port"), "ssh.client, which decides how the nodes are reached"),
@@ -37,9 +37,9 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command's words as its arguments.
+    """Return deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command as arguments.
 
-    Raises SpecError when deepspeed.extra_args holds an option that is settled here.
+    Raises SpecError if deepspeed.extra_args has an option that the launcher sets.
     """
     refuse_launcher(spec, "deepspeed")
     by_ssh = spec.ssh.client == "files" and len(topology.nodes) > 1
@@ -64,13 +64,14 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
 
 
 def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """DeepSpeed supervises its processes itself; on other nodes they are below our sshd, and end with the job."""
+    """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until the job ends."""
     size = sum(report.slots for report in members.reports)
     if not topology.is_leader:
         return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
     pairs = zip(topology.nodes, members.reports, strict=True)
     nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
-    template, run_dir = "mpirun/hostfile.j2", topology.run_dir
+    template = "mpirun/hostfile.j2"
+    run_dir = topology.run_dir
     hostfile = File("hostfile", render(template, {"nodes": nodes}), template)
     options = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
     pdsh = EnvVar("PDSH_SSH_ARGS_APPEND", f"-F {run_dir}/ssh_config", "ssh.client")
@@ -84,7 +85,7 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[str, ...]:
-    """A launcher of DeepSpeed's with its options, and the command as it wants it."""
-    python, form, words = split_python(spec.command)
+    """Return a launcher of DeepSpeed with its options and the command in its form."""
+    python, form, arguments = split_python(spec.command)
     master_options = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
-    return (python, *options, *master_options, *spec.deepspeed.extra_args, *_FORMS[form], *words)
+    return (python, *options, *master_options, *spec.deepspeed.extra_args, *_FORMS[form], *arguments)

@@ -1,4 +1,4 @@
-"""Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts every rank, the others wait for their release.
+"""Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts all ranks, the others wait for their release.
 
 Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference ("mpiexec.hydra", "Hydra Environment
 Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.17.
@@ -17,12 +17,12 @@ from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topo
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
-ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # what else people call it
+ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 
 _NETWORK_HINT = "see that the nodes reach each other's ports, and on which interface: network.interface"
-# Its daemon gives a rank the daemon's own process group, while a signal is for the rank's alone. It kills the other
-# ranks when one ends that has not finalized MPI, or when that one's socket closes: such a rank and its socket stay
-# until the others have ended.
+# Its daemon puts ranks into its own process group, while a signal is only for a rank's. It kills the other ranks when
+# one that has not finalized MPI ends, or when the socket of such a rank closes: that rank and its socket stay until the
+# others have ended.
 _AT_A_RANKS_END = ("--group", "own", "--hold", "yes", "--keep-open", "PMI_FD")
 _EACH_RANK = {
     "RANK": "PMI_RANK",
@@ -30,7 +30,7 @@ _EACH_RANK = {
     "LOCAL_RANK": "MPI_LOCALRANKID",
     "LOCAL_WORLD_SIZE": "MPI_LOCALNRANKS",
 }
-# Options that are settled here, and where their values come from.
+# Options that the launcher sets, and the sources of their values.
 _SETTLED = {
     **dict.fromkeys(("f", "hostfile", "machinefile", "machine", "hosts", "host"), "hosts, or mpi.hostfile"),
     **dict.fromkeys(("n", "np"), "mpi.np, or slots"),
@@ -39,7 +39,7 @@ _SETTLED = {
     **dict.fromkeys(("genvall", "genvnone"), "nothing: each rank has its own node's environment"),
     "localhost": "hosts",
 }
-# Those that take the place of the tags by which lines are put together again, or that write without doing so.
+# Options that replace the tags needed to merge lines, or that write output without merging lines.
 _OUTPUT = {
     **dict.fromkeys(("l", "prepend-rank", "prepend-pattern", "prepend-timestamp"), "logs.prefix, or logs.timestamps"),
     **dict.fromkeys(("outfile", "outfile-pattern", "errfile", "errfile-pattern"), "logs.files"),
@@ -48,9 +48,9 @@ _OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that each node itself counted.
+    """Return mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that the nodes counted.
 
-    Raises SpecError for options that only Open MPI has, or that are settled here.
+    Raises SpecError for options that only Open MPI has, or that the launcher sets.
     """
     refuse_launcher(spec, "hydra")
     _refuse(spec)
@@ -69,7 +69,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
     hostfile = _mpi.file("hostfile", {"nodes": nodes})
-    # The daemon stays in the foreground; what starts it must not.
+    # The daemon stays in the foreground, so the command that starts it must run in the background.
     agent = (_mpi.agent(topology, " &"),) if many else ()
     return replace(
         launch,
@@ -80,7 +80,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _is_tagged(spec: JobSpec, topology: Topology, members: Members) -> bool:
-    """Whether it is to tag what ranks print: not where nobody asked for lines and the user's own options do that."""
+    """Return whether Hydra is to tag the output: not if the user's own options do that and `logs` needs no lines."""
     if spec.logs.lines or not _mpi.are_mixed(spec, topology, members):
         return spec.logs.lines
     return not _mpi.refused(spec, "hydra", _OUTPUT)
@@ -90,7 +90,8 @@ def _refuse(spec: JobSpec) -> None:
     problems = []
     for path in _OF_OPEN_MPI:
         if spec.value(path):
-            where, hint = spec.source(path).where, "remove it, or set launcher: mpirun"
+            where = spec.source(path).where
+            hint = "remove it, or set launcher: mpirun"
             problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", hint))
     problems += _mpi.refused(spec, "hydra", {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})})
     if problems:
@@ -98,37 +99,38 @@ def _refuse(spec: JobSpec) -> None:
 
 
 def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
-    """The words that start it."""
-    # It cuts what ranks print, and this begins each piece as Open MPI 4 does (unite.py): group, rank.
+    """Return the argv of mpiexec.hydra."""
+    # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4 (unite.py): group, rank.
     tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if _is_tagged(spec, topology, members) else ()
     arguments = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
-    # It takes a colon by itself for the end of a program: it gets a backslash, which rank.sh's supervisor removes.
-    words = (f"\\{word}" if re.fullmatch(r"\\*:", word) else word for word in spec.command)
+    # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor removes.
+    command = (f"\\{argument}" if re.fullmatch(r"\\*:", argument) else argument for argument in spec.command)
     return (
         *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.world_size(spec, members))),
-        # Daemons connect back to this node by the name that they know it by; each rank has its own node's environment.
+        # Daemons connect back to this node by this name; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
         *("-localhost", master(topology), "-genvnone", *tags, *arguments),
-        *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *words),
+        *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *command),
     )
 
 
 def _settings(topology: Topology) -> tuple[EnvVar, ...]:
-    """How it starts daemons, in MPICH's words and in Intel's: by rsh's command line, which has no option of its own.
+    """Return the variables, of MPICH and of Intel MPI, that make Hydra start daemons with rsh's command line.
 
-    The command is one word: a shell, which reads the agent, since a run directory may be one that nothing is executed
-    from.
+    The command is a shell that reads the agent, since the run directory may be mounted noexec.
     """
-    many, origin = len(topology.nodes) > 1, "launcher hydra"
-    shell, agent = "/bin/sh", f"{topology.run_dir}/agent"
-    how = {
+    many = len(topology.nodes) > 1
+    origin = "launcher hydra"
+    shell = "/bin/sh"
+    agent = f"{topology.run_dir}/agent"
+    variables = {
         "HYDRA_LAUNCHER": "rsh" if many else "fork",
         "I_MPI_HYDRA_BOOTSTRAP": "rsh" if many else "fork",
         "I_MPI_HYDRA_RMK": "user",
-        "HYDRA_RMK": "user",  # nodes are ours, also in a Slurm step
+        "HYDRA_RMK": "user",  # the nodes are those of the roll call, also in a Slurm step
     }
     if many:
-        how |= {"HYDRA_LAUNCHER_EXEC": shell, "HYDRA_LAUNCHER_EXTRA_ARGS": agent}
-        how |= {"I_MPI_HYDRA_BOOTSTRAP_EXEC": shell, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent}
-        how["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))  # all from here: other nodes have no agent
-    return tuple(EnvVar(name, value, origin) for name, value in how.items())
+        variables |= {"HYDRA_LAUNCHER_EXEC": shell, "HYDRA_LAUNCHER_EXTRA_ARGS": agent}
+        variables |= {"I_MPI_HYDRA_BOOTSTRAP_EXEC": shell, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent}
+        variables["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))  # all from this node: the others have no agent
+    return tuple(EnvVar(name, value, origin) for name, value in variables.items())

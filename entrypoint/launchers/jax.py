@@ -1,7 +1,7 @@
-"""JAX: the program once for each slot, told by variables where they meet, how many they are, and which one it is.
+"""JAX: the program once for each slot, with variables for the coordinator, the number of processes and its own number.
 
-Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS by itself;
-Kubeflow Trainer's JAX runtime, whose names the number of processes and a process's own number have.
+Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS itself;
+Kubeflow Trainer's JAX runtime, for the names of the other two variables.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from entrypoint.launchers._place import endpoint, master
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
-_OWN = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
+_SETTLED = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """A process for each slot, with its share of this node's cards; one slot is one process with all of them.
+    """Return one process for each slot, with its share of this node's cards; a single slot has all of them.
 
-    Raises SpecError where the spec's `env` says which process one is, ConfigError where cards cannot be shared evenly.
+    Raises SpecError if the spec's `env` numbers the processes, ConfigError if cards cannot be shared evenly.
     """
     refuse_launcher(spec, "jax")
-    refuse_env(spec, _OWN)
-    counts, slots = [report.slots for report in members.reports], topology.this.slots
-    first, size = sum(counts[: topology.me]), sum(counts)
+    refuse_env(spec, _SETTLED)
+    counts = [report.slots for report in members.reports]
+    slots = topology.this.slots
+    first = sum(counts[: topology.me])
+    size = sum(counts)
     hosts = str(topology.origins.get("hosts", "")) if len(topology.nodes) > 1 else "the only node"
-    where = EnvVar("JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True)
+    coordinator = EnvVar("JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True)
     programs = tuple(
         Program(
             with_python(spec.command),
             env=(
-                where,
+                coordinator,
                 EnvVar("JAX_NUM_PROCESSES", str(size), "hosts and slots"),
                 EnvVar("JAX_PROCESS_ID", str(first + local), "hosts and slots"),
                 *_cards(topology, local),
@@ -44,12 +46,14 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
-    """The cards of the node's process of that number; on several cards a process would else take those of others."""
-    cards, slots = topology.device.count, topology.this.slots
+    """Return the cards of a process of this node; without them each process would use all cards."""
+    cards = topology.device.count
+    slots = topology.this.slots
     if not cards:
         return ()
     if cards % slots:
-        summary, detail = "EP123 the cards of this node cannot be shared evenly", f"{cards} cards, {slots} processes"
+        summary = "EP123 the cards of this node cannot be shared evenly"
+        detail = f"{cards} cards, {slots} processes"
         raise ConfigError(summary, detail, f"set slots to 1, to {cards}, or to another divisor of it")
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))

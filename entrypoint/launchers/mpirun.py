@@ -17,24 +17,24 @@ from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
 from entrypoint.values import replace
 
-ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # what else people call it
+ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
 
 _TAGS = {"": "", "tags": " --tag-output", "spaced-tags": " --output tag:raw"}
-# Those that take the place of these, or that write without lines being put together again.
+# Options that replace these, or that write output without merging lines.
 _OUTPUT = {
     **dict.fromkeys(("output", "tag-output", "xml"), "logs.prefix"),
     "timestamp-output": "logs.timestamps",
     "output-filename": "logs.files",
 }
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
-# Interfaces, in Open MPI's own variables and in the parameters of its files.
+# Settings of interfaces: Open MPI's own variables and the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
 _NETWORK_HINT = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
-# Its daemon kills what it knows, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort, a process that one
-# has spawned fails, or a daemon is lost: the supervisor is in a process that it does not know. After a rank that has
-# not finalized MPI it reads no more output: such a rank stays until the others have ended.
+# Its daemon kills its processes, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort, a spawned process
+# fails, or a daemon is lost: so the supervisor is a process that the daemon does not know. When a rank that has not
+# finalized MPI ends, the daemon reads no more output: such a rank stays until the others have ended.
 _AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
-# What PyTorch calls that which mpirun tells a rank; many a script is a job of one process where it finds none.
+# PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single process.
 _EACH_RANK = {
     "RANK": "OMPI_COMM_WORLD_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -44,21 +44,23 @@ _EACH_RANK = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that each node itself counted.
+    """Return run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that the nodes counted.
 
-    Raises ConfigError when the nodes have different majors of Open MPI, SpecError for options that lines have settled.
+    Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that `logs` sets.
     """
     refuse_launcher(spec, "mpirun")
     if spec.logs.lines and (problems := _mpi.refused(spec, "mpirun", _OUTPUT)):
         raise SpecError(problems)
     _check_majors(topology, members)
-    many, mpi = len(topology.nodes) > 1, members.reports[topology.me].mpi
+    many = len(topology.nodes) > 1
+    mpi = members.reports[topology.me].mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
     before_5, since_5 = OPENMPI
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
-    # The daemons of Open MPI 5 crash where there is IPv6 alone.
+    # The daemons of Open MPI 5 crash if there is only IPv6.
     ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
-    number, tagged = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}", _tags(spec, topology, members)
+    number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
+    tagged = _tags(spec, topology, members)
     ranks = LaunchRanks(name="mpirun", network_hint=_NETWORK_HINT, tagged=tagged)
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
@@ -85,11 +87,11 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
-    """How mpirun says which rank each piece of output is of, for it cuts lines. "" where one rank alone prints, or
-    where nobody asked for lines and the user's own options tag them.
+    """Return how mpirun tags the pieces of output by rank, since it cuts lines.
 
-    Open MPI 5 would join pieces to lines itself, and mixes those of all ranks and streams (PMIx, pmix_iof_write_output:
-    `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw` leaves it out.
+    "" if only one rank prints, or if the user's own options tag them and `logs` needs no lines. Open MPI 5 would join
+    pieces to lines itself, but mixes those of all ranks and streams (PMIx, pmix_iof_write_output:
+    `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw` turns that off.
     """
     major = members.reports[0].mpi.split(".")[0]
     whole = _mpi.are_mixed(spec, topology, members) and not _mpi.refused(spec, "mpirun", _OUTPUT)
@@ -108,14 +110,14 @@ def _check_majors(topology: Topology, members: Members) -> None:
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
-    """What `entrypoint render` writes for this launcher."""
+    """Return the files that `entrypoint render` writes for this launcher."""
     return (_script(spec, topology, members, origin, 0o755, given(spec)),)
 
 
 def _script(
     spec: JobSpec, topology: Topology, members: Members, origin: str, mode: int, settings: Sequence[Given] = ()
 ) -> File:
-    """run_mpi.sh with this job's values as the defaults of its variables."""
+    """Return run_mpi.sh with this job's values as the defaults of its variables."""
     context = {
         "origin": origin,
         "given": "\n".join(map(_default, settings)),
@@ -130,13 +132,13 @@ def _script(
 
 
 def _default(setting: Given) -> str:
-    """The line of run_mpi.sh that gives a setting this value where none of its variables is set."""
+    """Return the line of run_mpi.sh that sets a setting to this value if none of its variables is set."""
     unset = "".join(f"${{{name}:-}}" for name in setting.names)
     return f'  if [ -z "{unset}" ]; then export {setting.names[0]}={quote_sh(setting.value)}; fi'
 
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
-    """The script's variables, so that a flag wins over a variable that the container was given."""
+    """Return the script's variables, so that a flag wins over a variable of the container."""
     is_asked = spec.network.interface != interfaces.AUTO
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
@@ -150,11 +152,12 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
 
 
 def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
-    """The one that was asked for; else, where a node has several: those that the roll call came over.
+    """Return the configured interface, or, if a node has several, those of the roll call.
 
-    Raises ConfigError when Open MPI has no word for what was asked.
+    Raises ConfigError if Open MPI cannot express the configured one.
     """
-    mpi, wanted = spec.mpi, spec.network.interface
+    mpi = spec.mpi
+    wanted = spec.network.interface
     is_asked = wanted != interfaces.AUTO
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
     if "tcp_if_" in options or "prte_if_" in options or (not is_asked and (mpi.interface or mpi.tune_file)):
@@ -173,41 +176,41 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
             "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS",
         )
     if not chosen:
-        # By default mpirun tells NCCL of the leader's name, and NCCL gives up where that is not there.
+        # By default mpirun passes the leader's interface to NCCL, which fails on nodes without it.
         alike = len(interfaces.names(filter(None, all_interfaces))) < 2
         return () if alike else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
-    # What mpirun tells all ranks of NCCL's must suit all; a node with several interfaces has its own value, which wins.
+    # mpirun's value for NCCL must suit all ranks; a node with several interfaces has its own value, which wins.
     origin = str(spec.source("network.interface")) if is_asked else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
     return (
-        # Open MPI takes no second word beside some of those that say the same.
+        # Open MPI accepts no second setting next to some that have the same meaning.
         EnvVar("MY_MPI_BTL_TCP_IF", chosen, origin, default=not mpi.interface, chosen_by=_INTERFACES),
         EnvVar("NCCL_SOCKET_IFNAME", nccl, origin, default=True),
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# What run_mpi.sh leaves in the run directory about the start of mpirun
+# The record of mpirun's start that run_mpi.sh writes into the run directory
 
-LINE = "line"  # the words it was started with
-_SHOWN = 32 << 10  # bytes of them that are shown
+LINE = "line"  # the file with its argv
+_SHOWN = 32 << 10  # bytes of it that are shown
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
 
 
 def shown(line: bytes) -> str:
-    """The words that mpirun was started with, without secrets; "" where the file is not written yet.
+    """Return mpirun's command line without secrets; "" if the file is not written yet.
 
-    Of very many, the first ones: the event loop waits meanwhile, and a log is no place for megabytes.
+    A very long one is cut: the event loop waits meanwhile, and a log should not contain megabytes.
     """
     first = line[:_SHOWN].rpartition(b"\0")[0]
-    words = masked_words(first.decode(errors="replace").split("\0")) if first else []
+    argv = masked_words(first.decode(errors="replace").split("\0")) if first else []
     rest = len(line) - len(first) - 1
-    return " ".join(map(_shell_word, words)) + (f" and {rest} bytes more" if words and rest else "")
+    return " ".join(map(_shell_quoted, argv)) + (f" and {rest} bytes more" if argv and rest else "")
 
 
-def _shell_word(word: str) -> str:
-    """A word as bash reads it, in one line: a program given by `python -c` has many."""
-    if word.isprintable():
-        return shlex.quote(word)
-    escaped = (_ESCAPES.get(each, each if each.isprintable() else f"\\U{ord(each):08x}") for each in word)
+def _shell_quoted(argument: str) -> str:
+    """Return an argument quoted for bash on one line: that of `python -c` may have many lines."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in argument)
     return f"$'{''.join(escaped)}'"

@@ -1,4 +1,4 @@
-"""MindSpore's msrun: every node starts its own, and their processes meet at the scheduler that worker-0's one starts.
+"""MindSpore's msrun: one on every node; the processes meet at the scheduler that worker-0's msrun starts.
 
 Source: MindSpore's documentation, "msrun launching", and msrun of MindSpore 2.10.
 """
@@ -14,9 +14,9 @@ from entrypoint.model import File, Launch, LaunchEnds, LaunchRanks, Members, Pro
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
-ALSO = ("mindspore",)  # what else people call it
+ALSO = ("mindspore",)  # other names
 
-# Options that are settled here, and where their values come from.
+# Options that the launcher sets, and the sources of their values.
 _SETTLED = {
     "worker_num": "hosts and slots",
     "local_worker_num": "slots",
@@ -30,9 +30,9 @@ _SETTLED = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """msrun on every node, with the command's words as its arguments.
+    """Return msrun on every node, with the command as arguments.
 
-    Raises SpecError when mindspore.extra_args holds an option that is settled here, ConfigError when the nodes have
+    Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if the nodes have
     different numbers of slots.
     """
     refuse_launcher(spec, "msrun")
@@ -55,8 +55,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         "cluster_time_out": max(1, round(spec.timeouts.peers)),
     }
     script = File("msrun.py", render("msrun/msrun.py", {}), "msrun/msrun.py", mode=0o600)
-    words = [f"--{name}={value}" for name, value in options.items()]
-    argv = ("python", f"{topology.run_dir}/{script.name}", *words, *spec.mindspore.extra_args, *_program(spec))
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    argv = ("python", f"{topology.run_dir}/{script.name}", *arguments, *spec.mindspore.extra_args, *_program(spec))
     return Launch(
         (Program(argv),),
         files=(script,),
@@ -67,7 +67,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _program(spec: JobSpec) -> tuple[str, ...]:
-    """msrun starts the `python` of PATH and knows an interpreter by these names alone."""
+    """Return the command for msrun, which starts the `python` of PATH and recognizes only these names."""
     first, *others = spec.command
     name = PurePath(first).name
     return (name if name in ("python", "python3") else first, *others)

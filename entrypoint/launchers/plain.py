@@ -6,13 +6,13 @@ from entrypoint.launchers._place import place
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
-ALSO = ("none", "single", "python")  # what else people call it
+ALSO = ("none", "single", "python")  # other names
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """The command as it is; of several nodes each is told by variables where it stands among them.
+    """Return the unchanged command; on several nodes, variables tell each its place among them.
 
-    Where each node has one slot, the program is the rank of its node, and is told so as under torchrun.
+    If each node has one slot, the program is the rank of its node, and gets the variables of torchrun.
     """
     env: tuple[EnvVar, ...] = ()
     if len(topology.nodes) > 1:
@@ -21,19 +21,19 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
         names = EnvVar("NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True)
         env = (rank, nodes, names, *meeting)
-        if _one_each(topology):  # else the program starts the processes of its node itself
+        if _has_one_rank_a_node(topology):  # otherwise the program starts the processes of its node itself
             variables = {"RANK": rank.value, "WORLD_SIZE": nodes.value, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-            # A platform's own RANK may count something else, and would not go with our WORLD_SIZE.
-            users = topology.platform == "local"
+            # A platform's own RANK may have another meaning, which would not match our WORLD_SIZE.
+            is_users = topology.platform == "local"
             env += tuple(
-                EnvVar(name, value, "one slot a node", default=users)
+                EnvVar(name, value, "one slot a node", default=is_users)
                 for name, value in variables.items()
                 if name not in spec.env
             )
-    program = Program(spec.command, env, rank=topology.me if _one_each(topology) else None)
+    program = Program(spec.command, env, rank=topology.me if _has_one_rank_a_node(topology) else None)
     return Launch((program,), start=LaunchStart(becomes_program=True), ends=LaunchEnds(completion="first-failure"))
 
 
-def _one_each(topology: Topology) -> bool:
-    """Whether each node is one rank."""
+def _has_one_rank_a_node(topology: Topology) -> bool:
+    """Return whether each node is one rank."""
     return topology.world_size == len(topology.nodes)

@@ -1,4 +1,4 @@
-"""Ray: its head on worker-0, the others join it, and the program runs on worker-0 once all are there.
+"""Ray: its head on worker-0, the others join it, and the program runs on worker-0 once all have joined.
 
 Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Configuring Ray" (ports) and "Ray token
 authentication"; Ray 2.60.
@@ -12,8 +12,8 @@ from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchStart, Memb
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
-_TOKEN = "token"  # as system/keys.py calls it
-# Servers of every node, in the order of their ports: the first has the one after the head's.
+_TOKEN = "token"  # the name of the file in system/keys.py
+# Servers of every node, in the order of their ports, which follow that of the head.
 _SERVERS = (
     "node-manager-port",
     "object-manager-port",
@@ -22,7 +22,7 @@ _SERVERS = (
     "dashboard-agent-listen-port",
     "metrics-export-port",
 )
-# Options that are settled here, and where their values come from.
+# Options that the launcher sets, and the sources of their values.
 _SETTLED = {
     "head": "hosts",
     "address": "hosts and ray.port",
@@ -39,24 +39,27 @@ _DASHBOARD = 8265
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the job's.
+    """Return ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the job's.
 
-    Raises SpecError when ray.extra_args holds an option that is settled here, or env another cluster's address.
+    Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of another cluster.
     """
     refuse_launcher(spec, "ray")
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
-    has_peers, interface = len(topology.nodes) > 1, members.reports[topology.me].interface
-    command, address = with_python(spec.command), endpoint(master(topology), spec.ray.port)
+    has_peers = len(topology.nodes) > 1
+    interface = members.reports[topology.me].interface
+    command = with_python(spec.command)
+    address = endpoint(master(topology), spec.ray.port)
     own_address = interface.address if interface else topology.this.where
     script = File("ray_node.py", render("ray/ray_node.py", {}), "ray/ray_node.py", mode=0o600)
-    words = (
+    values = (
         str(len(topology.nodes)),
         str(max(1, round(spec.timeouts.peers))),
         address,
         own_address if has_peers else "127.0.0.1",
     )
-    argv = ("python", f"{topology.run_dir}/{script.name}", *words, *_options(spec, topology, address), "--", *command)
+    options = _options(spec, topology, address)
+    argv = ("python", f"{topology.run_dir}/{script.name}", *values, *options, "--", *command)
     token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
@@ -67,9 +70,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:
-    """What this node's `ray start` is told."""
+    """Return the options of this node's `ray start`."""
     ports = tuple(f"--{name}={port}" for port, name in enumerate(_SERVERS, start=spec.ray.port + 1))
-    # Ray counts cores and cards by itself; slots that were counted from cards are no cores.
+    # Ray counts cores and cards itself; slots that were counted from cards are no cores.
     cores = (f"--num-cpus={topology.this.slots}",) if spec.slots_of(topology.me) is not None else ()
     common = (*ports, *cores, *spec.ray.extra_args)
     if not topology.is_leader:
@@ -80,15 +83,15 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
 
 
 def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
-    """What Ray and its programs read."""
+    """Return the variables for Ray and its programs."""
     origin = f"{topology.origins.get('hosts', '')} and {spec.source('ray.port')}"
-    # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 knows none.
+    # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has none.
     token = EnvVar("RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys", default=True)
     return (
         EnvVar("RAY_ADDRESS", address, origin),
         EnvVar("RAY_AUTH_MODE", "token", "launcher ray", default=True),
         *((token,) if len(topology.nodes) > 1 else ()),
-        # SIGTERM to `ray start` comes after the program's end: there is nothing left to drain.
+        # SIGTERM to `ray start` comes after the program's end, when nothing has to be drained.
         EnvVar("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "launcher ray", default=True),
         EnvVar("RAY_USAGE_STATS_ENABLED", "0", "launcher ray", default=True),
     )

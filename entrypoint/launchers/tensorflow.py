@@ -1,4 +1,4 @@
-"""TensorFlow's parameter servers and workers: the program once a node, told by flags and TF_CONFIG what the others do.
+"""TensorFlow's parameter servers and workers: the program once a node, with flags and TF_CONFIG for the cluster.
 
 Sources: ModelArts' TensorFlow boot (the four flags), TensorFlow's "Distributed training", TF_CONFIG.
 """
@@ -12,23 +12,23 @@ from entrypoint.launchers._place import endpoint
 from entrypoint.model import EnvVar, Launch, LaunchEnds, Members, Program, Topology, beside
 from entrypoint.spec import JobSpec
 
-ALSO = ("tf", "parameter-server")  # what else people call it
+ALSO = ("tf", "parameter-server")  # other names
 
 _SETTLED = {"task_index": "node_rank", "ps_hosts": "hosts", "worker_hosts": "hosts", "job_name": "tensorflow.ps"}
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """The command on every node. Parameter servers never end by themselves: they are released with the workers' result.
+    """Return the command on every node. Parameter servers never end: they are released with the workers' result.
 
-    Raises SpecError when the command has one of the flags already.
+    Raises SpecError if the command already has one of the flags.
     """
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
         return Launch((Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure"))
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
-    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG says all there is. With a chief it counts the
-    # workers without it, which the flags do not know: a program gets one of the two.
+    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG is sufficient. With a chief it counts only the
+    # other workers, which the flags cannot express: a program gets one of the two.
     flags = _flags(spec, topology) if servers and not topology.chief else {}
     origin = str(topology.origins.get("hosts", ""))
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
@@ -51,7 +51,8 @@ def _flags(spec: JobSpec, topology: Topology) -> dict[str, str]:
 def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
     this = topology.this
     cluster = {task: _addresses(spec, topology, task) for task in ("worker", "ps")}
-    task, index = this.task, this.index
+    task = this.task
+    index = this.index
     if topology.chief:
         first, *others = cluster["worker"]
         cluster = {"chief": [first], "worker": others, "ps": cluster["ps"]}
@@ -64,6 +65,6 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
-    # A server may be beside a worker on one machine's network, under whatever name, and cannot listen where that does.
+    # A server may share a machine's network with a worker, and cannot listen on the same port.
     port = spec.tensorflow.port if task == "worker" else beside(spec.tensorflow.port)
     return [endpoint(node.where, node.port or port) for node in topology.nodes if node.task == task]

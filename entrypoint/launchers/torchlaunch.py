@@ -6,14 +6,14 @@ from entrypoint.launchers import _torch
 from entrypoint.model import File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
-ALSO = ("torch.distributed.launch",)  # what else people call it
+ALSO = ("torch.distributed.launch",)  # other names
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """torchlaunch.sh on every node, with the command's words as its arguments."""
+    """Return torchlaunch.sh on every node, with the command as arguments."""
     return _torch.launch(spec, topology, "torchlaunch")
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
-    """What `entrypoint render` writes for this launcher."""
+    """Return the files that `entrypoint render` writes for this launcher."""
     return (_torch.script(spec, topology, "torchlaunch", origin),)

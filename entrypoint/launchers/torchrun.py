@@ -9,15 +9,16 @@ from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace
 
-ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # what else people call it
+ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # other names
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """torchrun.sh on every node, with the command's words as its arguments.
+    """Return torchrun.sh on every node, with the command as arguments.
 
-    Raises SpecError when `nodes` asks for what the hosts, or the rendezvous, cannot give.
+    Raises SpecError if `nodes` does not match the hosts or the rendezvous.
     """
-    origins, least = topology.origins, _least(spec, topology)
+    origins = topology.origins
+    least = _least(spec, topology)
     name = origins.get("name", DEFAULT)
     settings = (
         EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
@@ -33,32 +34,31 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     launch = _torch.launch(spec, topology, "torchrun", settings)
     if least is None:
         return launch
-    # A node that is lost never comes to the barrier that the others wait at: they wait as long as torch does by itself.
+    # A lost node never reaches the barrier at which the others wait: they wait as long as torch's default.
     return replace(launch, start=replace(launch.start, min_nodes=least), coordinated_env=())
 
 
 def _least(spec: JobSpec, topology: Topology) -> int | None:
-    """The nodes that are enough for an elastic job."""
+    """Return the smallest number of nodes of an elastic job; None for other jobs."""
     if spec.nodes is None:
         return None
-    least, most = map(int, spec.nodes.split(":"))
-    where, hosts = spec.source("nodes").where, len(topology.nodes)
-    if most != hosts:
-        detail = f"{most}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
-        hint = f"write {min(least, hosts)}:{hosts}, or name all hosts"
+    minimum, maximum = map(int, spec.nodes.split(":"))
+    where = spec.source("nodes").where
+    hosts = len(topology.nodes)
+    if maximum != hosts:
+        detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
+        hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
         raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", detail, hint)])
-    if least > most:
+    if minimum > maximum:
         summary = "EP120 the least is more than the most"
-        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {most}:{least}")])
+        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {maximum}:{minimum}")])
     if spec.torch.rdzv_backend == "static":
-        summary, hint = (
-            "EP120 a static rendezvous has a fixed number of nodes",
-            "set torch.rdzv_backend: c10d, or remove nodes",
-        )
+        summary = "EP120 a static rendezvous has a fixed number of nodes"
+        hint = "set torch.rdzv_backend: c10d, or remove nodes"
         raise SpecError([Problem(where, "nodes", summary, spec.nodes, hint)])
-    return least
+    return minimum
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
-    """What `entrypoint render` writes for this launcher."""
+    """Return the files that `entrypoint render` writes for this launcher."""
     return (_torch.script(spec, topology, "torchrun", origin),)

@@ -1,4 +1,4 @@
-"""The nodes of `entrypoint local`: starts a real `entrypoint run` for each, makes faults, and awaits their ends."""
+"""The nodes of `entrypoint local`: starts a real `entrypoint run` for each, injects faults, and awaits their ends."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from entrypoint.local.faults import Fault, Faults
     from entrypoint.text import Log
 
-_SAME = 0.2  # seconds within which two signals are one request: timeout(1) signals us, and then our group
-_FORCED = 5.0  # seconds from the second signal until what is left is killed
+_SAME = 0.2  # seconds within which two signals are one request: timeout(1) signals this process, then its group
+_FORCED = 5.0  # seconds from the second signal until remaining processes are killed
 _GONE = 10.0  # seconds for killed processes to be gone
 
 
 @dataclass(frozen=True)
 class NodeCommand:
-    """How a node is started."""
+    """The command that starts a node."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
 
 class LocalCluster:
-    """Runs all nodes. `resolve` makes their names known, where that is to come late."""
+    """All nodes of a run. `resolve` makes their names resolvable, for --late-dns."""
 
     def __init__(
         self, starts: Sequence[NodeCommand], faults: Faults, signals: int, resolve: Callable[[], object], log: Log
@@ -48,25 +48,25 @@ class LocalCluster:
         self._merge = Merge()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ended: dict[int, int] = {}  # node -> status
-        self._ahead = list(faults.each)  # faults that are still to come
-        self._why: dict[int, str] = {}  # node -> the fault that ended it
+        self._pending = list(faults.entries)  # faults that are still to be injected
+        self._causes: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
-        self._stops = 0  # how often we were asked to stop,
-        self._asked = -_SAME  # and when last
+        self._stops = 0  # requests to stop
+        self._last_stop = -_SAME  # time of the last one
         self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.orphaned = False  # whether the process that people see is gone
+        self.orphaned = False  # whether the parent process is gone
 
     async def run(self) -> int:
-        """From the start to the end of all nodes; worker-0's status."""
+        """Run all nodes to their end, and return worker-0's status."""
         self._loop.add_reader(self._signals, self._signalled)
         late = self._faults.late
-        timers = [self._loop.call_later(fault.at, self._make, fault) for fault in self._faults.each]
+        timers = [self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries]
         if self._faults.late_dns is not None:
             timers.append(self._loop.call_later(self._faults.late_dns, self._name))
         timers += [
             self._loop.call_later(fault.ends, self._continue, fault)
-            for fault in self._faults.each
+            for fault in self._faults.entries
             if fault.ends is not None
         ]
         for node in reversed(range(len(self._starts))):  # worker-0 last: the order does not matter
@@ -77,10 +77,9 @@ class LocalCluster:
             timer.cancel()
         self._loop.remove_reader(self._signals)
         for node in self._frozen.keys() & self._running.keys():
-            self._why.setdefault(node, "still frozen, and killed")
-        left = await children.end_all(_GONE)
-        if left:
-            self._log(f"killed processes are still there after {_GONE:g}s | {'; '.join(left)}")
+            self._causes.setdefault(node, "still frozen, and killed")
+        if remaining := await children.end_all(_GONE):
+            self._log(f"killed processes are still there after {_GONE:g}s | {'; '.join(remaining)}")
         await asyncio.gather(*self._tasks)
         if lost := await self._merge.finish():
             self._log(f"warning: EP037 output of the nodes is lost, {lost} bytes | nobody reads it")
@@ -91,26 +90,27 @@ class LocalCluster:
     async def _start(self, node: int) -> None:
         streams = [os.pipe(), os.pipe()]
         out, err = (writing for _, writing in streams)
-        start, nothing = self._starts[node], asyncio.subprocess.DEVNULL
+        start = self._starts[node]
+        null = asyncio.subprocess.DEVNULL
         try:
-            self._running[node] = await children.start(start.argv, start.env, stdin=nothing, stdout=out, stderr=err)
+            self._running[node] = await children.start(start.argv, start.env, stdin=null, stdout=out, stderr=err)
         finally:
             os.close(out)
             os.close(err)
         for (reading, _), target in zip(streams, (1, 2), strict=True):
             self._merge.add(reading, target)
         self._background(self._await(node))
-        if self._stops:  # it came while the node was being started
+        if self._stops:  # a stop was requested while the node was being started
             self._kill([node], signal.SIGTERM)
 
     async def _await(self, node: int) -> None:
         code = await self._running[node].wait()
         self._ended[node] = process.exit_status(code)
         del self._running[node]
-        self._look()
+        self._check_end()
 
     def _background(self, work: Coroutine[None, None, None]) -> None:
-        """Run it in the background; an error in it ends the run, which raises it."""
+        """Run a coroutine in the background; an error in it ends the run, which raises it."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
         task.add_done_callback(self._finished)
@@ -119,28 +119,28 @@ class LocalCluster:
         if not task.cancelled() and task.exception():
             self._over.set()
 
-    def _look(self) -> None:
-        """The job is over once nobody is left who can end by itself, and worker-0 was started."""
-        left = [node for node in self._running if self._frozen.get(node, 0.0) is not None]
-        if not left and (self._stops or 0 in self._running or 0 in self._ended):
+    def _check_end(self) -> None:
+        """End the run if no node can end by itself any more, and worker-0 was started."""
+        active = [node for node in self._running if self._frozen.get(node, 0.0) is not None]
+        if not active and (self._stops or 0 in self._running or 0 in self._ended):
             self._over.set()
 
     def _result(self) -> int:
-        """Say how the nodes ended; worker-0's status."""
-        each = []
+        """Log how the nodes ended, and return worker-0's status."""
+        ends = []
         for node in range(len(self._starts)):
             status = str(self._ended[node]) if node in self._ended else "not started"
-            each.append(f"worker-{node} {status}" + (f" ({self._why[node]})" if node in self._why else ""))
-        if self._ahead:
-            self._log(f"the job was over before {', '.join(fault.given for fault in self._ahead)}")
+            ends.append(f"worker-{node} {status}" + (f" ({self._causes[node]})" if node in self._causes else ""))
+        if self._pending:
+            self._log(f"the job was over before {', '.join(fault.option for fault in self._pending)}")
         result = self._ended.get(0, 128 + signal.SIGTERM)
-        if len(each) > 1 and len({self._ended.get(node) for node in range(len(each))}) == 1:
-            self._log(f"all {len(each)} nodes ended with {result}")
-        elif len(each) > 1:
-            self._log(f"the nodes ended differently: {', '.join(each)}; this ends with worker-0's, {result}")
+        if len(ends) > 1 and len({self._ended.get(node) for node in range(len(ends))}) == 1:
+            self._log(f"all {len(ends)} nodes ended with {result}")
+        elif len(ends) > 1:
+            self._log(f"the nodes ended differently: {', '.join(ends)}; this ends with worker-0's, {result}")
         return result
 
-    # -- signals to us
+    # -- signals to this process
 
     def _signalled(self) -> None:
         data = os.read(self._signals, 64)
@@ -152,9 +152,9 @@ class LocalCluster:
             if signum in USERS:
                 self._kill(self._running, signum)
                 continue
-            if self._loop.time() - self._asked < _SAME:
+            if self._loop.time() - self._last_stop < _SAME:
                 continue
-            self._asked = self._loop.time()
+            self._last_stop = self._loop.time()
             self._stops += 1
             if self._stops == 1:
                 self._log(f"{signum.name}: stopping, with SIGTERM to every node; once more skips the grace")
@@ -163,50 +163,50 @@ class LocalCluster:
                 self._log(f"{signum.name} again: not waiting for the grace to end")
                 self._kill(self._running, signal.SIGTERM)
                 self._loop.call_later(_FORCED, self._over.set)
-                self._frozen = dict.fromkeys(self._frozen)  # nobody waits for them any more
+                self._frozen = dict.fromkeys(self._frozen)  # they are not waited for any more
             else:
                 self._over.set()
-            self._look()
+            self._check_end()
 
     def _kill(self, nodes: Sequence[int] | Mapping[int, object], signum: int) -> None:
         proc.kill([self._running[node].pid for node in nodes], signum)
 
     # -- faults
 
-    def _tell(self, at: float, text: str) -> None:
+    def _log_at(self, at: float, text: str) -> None:
         self._log(f"{duration(at)} after the start: {text}")
 
     def _name(self) -> None:
         self._resolve()
-        self._tell(self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)")
+        self._log_at(self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)")
 
-    def _make(self, fault: Fault) -> None:
-        self._ahead.remove(fault)
+    def _inject(self, fault: Fault) -> None:
+        self._pending.remove(fault)
         name = f"worker-{fault.node}"
         if fault.kind == "late":
             if not self._stops:
-                self._tell(fault.at, f"starting {name} ({fault.given})")
+                self._log_at(fault.at, f"starting {name} ({fault.option})")
                 self._background(self._start(fault.node))
             return
         if fault.node not in self._running:
             state = "has ended already" if fault.node in self._ended else "is not started yet"
-            self._tell(fault.at, f"{name} {state}, so nothing happens to it ({fault.given})")
+            self._log_at(fault.at, f"{name} {state}, so nothing happens to it ({fault.option})")
             return
         pid = self._running[fault.node].pid
         if fault.kind == "stop":
-            self._tell(fault.at, f"SIGTERM to {name} ({fault.given})")
+            self._log_at(fault.at, f"SIGTERM to {name} ({fault.option})")
             proc.kill([pid], signal.SIGTERM)
             return
-        tree = _stop_all(pid)  # also before a kill: then nobody sees the others die
-        to = f"{name}, {count(len(tree), 'process', 'processes')}"
+        tree = _stop_all(pid)  # also before a kill, so that no process sees the others die
+        target = f"{name}, {count(len(tree), 'process', 'processes')}"
         if fault.kind == "freeze":
             until = f" until {duration(fault.ends)}" if fault.ends is not None else ""
-            self._tell(fault.at, f"SIGSTOP to {to}{until} ({fault.given})")
+            self._log_at(fault.at, f"SIGSTOP to {target}{until} ({fault.option})")
             self._frozen[fault.node] = fault.ends
-            self._look()
+            self._check_end()
             return
-        self._tell(fault.at, f"SIGKILL to {to} ({fault.given})")
-        self._why[fault.node] = fault.given
+        self._log_at(fault.at, f"SIGKILL to {target} ({fault.option})")
+        self._causes[fault.node] = fault.option
         self._frozen.pop(fault.node, None)
         proc.kill(tree, signal.SIGKILL)
 
@@ -214,13 +214,13 @@ class LocalCluster:
         if fault.node in self._running and self._frozen.pop(fault.node, None) is not None:
             pid = self._running[fault.node].pid
             proc.kill([*reversed(proc.descendants(pid)), pid], signal.SIGCONT)
-            self._tell(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.given})")
+            self._log_at(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.option})")
 
 
 def _stop_all(pid: int) -> list[int]:
-    """SIGSTOP to a process and all below it, until none is left that could start another. Returns them."""
+    """Send SIGSTOP to a process and all below it, until none could start another, and return the pids."""
     stopped: list[int] = []
-    while new := [each for each in (pid, *proc.descendants(pid)) if each not in stopped]:
+    while new := [entry for entry in (pid, *proc.descendants(pid)) if entry not in stopped]:
         proc.kill(new, signal.SIGSTOP)
         stopped += new
     return stopped

@@ -1,4 +1,4 @@
-"""One process that people see, and a child that does the work: whichever of the two is killed, nothing of it stays."""
+"""A visible parent process, and a child that does the work: if either is killed, processes and files are removed."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from entrypoint.values import dataclass
 
 @dataclass(frozen=True)
 class Parent:
-    """The process that people see, once its child has ended: `code` is that one's, -n for signal n."""
+    """The visible process, after its child has ended: `code` is the child's, -n for signal n."""
 
     code: int
 
 
 @dataclass(frozen=True)
 class Child:
-    """The child. `signals` is a pipe: a byte for each signal that the other was sent; it ends once that one is gone.
+    """The child. `signals` is a pipe with a byte for each signal that the parent gets; it ends when the parent is gone.
 
-    `folder` is a private one for the work. The other removes it, or `close` does, where the other is gone.
+    `folder` is a private folder for the work. The parent removes it, or `close` does if the parent is gone.
     """
 
     signals: int
     folder: str
 
     def close(self) -> None:
-        """Leave nothing, since nobody else is there to do so."""
+        """End all processes and remove the folder, since the parent is gone."""
         sweep()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def split(prefix: str) -> Parent | Child:
-    """Become two processes: `Child` in the child at once, `Parent` in the other after the child's end.
+    """Become two processes: return `Child` in the child at once, `Parent` in the parent after the child's end.
 
-    The folder's name begins with `prefix`. This process must have one thread. Raises CantCreateError.
+    The folder's name begins with `prefix`. This process must have only one thread. Raises CantCreateError.
     """
     watched = [signum for signum in (*STOPS, *USERS) if signal.getsignal(signum) is not signal.SIG_IGN]
     signal.pthread_sigmask(signal.SIG_BLOCK, (*watched, signal.SIGCHLD))
     try:
         folder = tempfile.mkdtemp(prefix=prefix)  # 0700
     except OSError as error:
-        do = "make room, or set TMPDIR to a writable place"
-        raise CantCreateError("EP410 cannot make a folder for the nodes", error.strerror or str(error), do) from None
+        hint = "make room, or set TMPDIR to a writable place"
+        raise CantCreateError("EP410 cannot make a folder for the nodes", error.strerror or str(error), hint) from None
     adopt_orphans()
-    told, tell = os.pipe()
+    source, sink = os.pipe()
     child = os.fork()
     if not child:
-        os.close(tell)
-        os.setsid()  # what a terminal, or anybody, sends to the group reaches us through the other alone
+        os.close(sink)
+        os.setsid()  # signals to the group, as from a terminal, arrive only through the parent
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*watched, signal.SIGCHLD))
         adopt_orphans()
-        return Child(told, folder)
-    os.close(told)
-    code = _pass_on(watched, child, tell)
+        return Child(source, folder)
+    os.close(source)
+    code = _pass_on(watched, child, sink)
     sweep()
     shutil.rmtree(folder, ignore_errors=True)
     return Parent(code)
 
 
-def _pass_on(watched: list[signal.Signals], child: int, tell: int) -> int:
-    """Tell the child of signals until it has ended; its code."""
+def _pass_on(watched: list[signal.Signals], child: int, sink: int) -> int:
+    """Pass signals on to the child until it has ended, and return its code."""
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -73,6 +73,6 @@ def _pass_on(watched: list[signal.Signals], child: int, tell: int) -> int:
         signum = signal.sigwait({*watched, signal.SIGCHLD})
         if signum != signal.SIGCHLD:
             try:
-                os.write(tell, bytes([signum]))
+                os.write(sink, bytes([signum]))
             except BrokenPipeError:
                 continue  # it is ending

@@ -1,13 +1,13 @@
-"""Output as whole lines: as they are, or with what was asked for (`logs` of the spec): the time and a prefix, or JSON.
+"""Output as whole lines: unchanged, or in the form of the spec's `logs`: with time and prefix, or as JSON.
 
-It runs in the supervisor of each rank whose lines could mix with others', so it imports little.
+The supervisor of each rank whose lines could mix with others' imports this: keep it fast.
 """
 
 from __future__ import annotations
 
 import time
 
-LONGEST = 2 << 20  # bytes of a line without an end; what follows is a line of its own
+LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -16,26 +16,26 @@ if False:  # only for type checkers: importing it is slow
 
 
 def stamp(now: float) -> str:
-    """Seconds since 1970 as RFC 3339 has them in UTC, such as `2026-11-22T16:15:00.123456Z`."""
+    """Return seconds since 1970 in the form of RFC 3339 in UTC: `2026-11-22T16:15:00.123456Z`."""
     whole = int(now)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((now - whole) * 1e6):06d}Z"
 
 
 class Lines:
-    """Makes lines of what arrives in pieces. Those that a carriage return ends, as a progress bar's, count as lines."""
+    """Splits data into lines. Those that a carriage return ends, as a progress bar's, count as lines."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._held: list[bytes] = []  # of a line that has not ended yet
-        self._size = 0  # of it
+        self._held: list[bytes] = []  # pieces of the unfinished line
+        self._size = 0  # bytes of them
 
     @property
     def open(self) -> int:
-        """Bytes of a line whose end may be awaited for some time only: what follows can be printed after them."""
+        """Return the bytes of an unfinished line that may be passed on without its end."""
         return self._size if self._shape is as_it_is else 0
 
     def take(self, data: bytes) -> bytes:
-        """The lines that end in this piece."""
+        """Return the lines that end in this data."""
         if b"\n" not in data and b"\r" not in data and self._size + len(data) <= LONGEST:
             self._held.append(data)
             self._size += len(data)
@@ -50,7 +50,7 @@ class Lines:
         return self._shape([whole] if self._shape is as_it_is else whole.splitlines(keepends=True)) if whole else b""
 
     def rest(self) -> bytes:
-        """The last line, which has no end."""
+        """Return the last line, which has no end."""
         last = b"".join(self._held)
         self._held = []
         self._size = 0
@@ -61,14 +61,16 @@ as_it_is: Shape = b"".join  # the lines, byte for byte
 
 
 def text(prefix: bytes, timestamps: bool) -> Shape:
-    """Lines that begin with the time, if asked for, and the prefix. One that has no end gets one, or others would
-    be taken for its end."""
-    returned = False  # whether the last one ended with a carriage return alone
+    """Return the shape of lines that begin with the time, if `timestamps`, and the prefix.
+
+    A line without an end gets one; otherwise the next line would continue it.
+    """
+    returned = False  # whether the last line ended with a carriage return alone
 
     def shape(lines: list[bytes]) -> bytes:
         nonlocal returned
         begin = f"{stamp(time.time())} ".encode() + prefix if timestamps else prefix
-        ended = returned and lines[0] == b"\n"  # its other half came late
+        ended = returned and lines[0] == b"\n"  # the second half of a `\r\n`
         returned = lines[-1].endswith(b"\r")
         if not lines[-1].endswith((b"\n", b"\r")):
             lines[-1] += b"\n"
@@ -78,12 +80,12 @@ def text(prefix: bytes, timestamps: bool) -> Shape:
 
 
 def json(node: str, rank: str, stream: str) -> Shape:
-    """One JSON object a line: time, node, rank (a number or null), stream and text, and where they are needed
+    """Return the shape of JSON lines: time, node, rank (a number or null), stream and text, and if needed
 
-    base64   the bytes of a line that is not UTF-8, whose text has U+FFFD in the place of what is none
-    partial  true where no `\\n` ended the line: a progress bar's, one that was cut at LONGEST, and the last one
+    base64   the bytes of a line that is not UTF-8, whose text has U+FFFD for invalid bytes
+    partial  true if no `\\n` ended the line: a progress bar's, one that was cut at LONGEST, and the last one
 
-    So the bytes of a stream are those of its lines, each with its `\\n` where it is not partial.
+    So the bytes of a stream are those of its lines, each followed by `\\n` unless it is partial.
     """
     # The module `json` takes longer to import than a supervisor takes to start.
     from _json import encode_basestring as quote
@@ -97,11 +99,11 @@ def json(node: str, rank: str, stream: str) -> Shape:
             more = "" if line.endswith(b"\n") else ',"partial":true'
             body = line if more else line[:-1]
             try:
-                words = body.decode()
+                content = body.decode()
             except UnicodeDecodeError:
-                words = body.decode("utf-8", "replace")
+                content = body.decode("utf-8", "replace")
                 more = f',"base64":"{_base64(body)}"{more}'
-            out.append(f"{begin}{quote(words)}{more}}}\n")
+            out.append(f"{begin}{quote(content)}{more}}}\n")
         return "".join(out).encode()
 
     return shape
@@ -114,12 +116,12 @@ def _base64(data: bytes) -> str:
 
 
 def message(form: str) -> Callable[[str, str, str], bytes]:
-    """What makes a line of a message of ours, its prefix and this node's name: `json`, or text with the time."""
+    """Return the function that formats our messages (text, prefix, node): as `json`, or as text with the time."""
     from _json import encode_basestring as quote
 
     def as_json(text: str, prefix: str, node: str) -> bytes:
-        words = (stamp(time.time()), node or None, None, "entrypoint", text)
-        values = ("null" if word is None else quote(word) for word in words)
+        parts = (stamp(time.time()), node or None, None, "entrypoint", text)
+        values = ("null" if part is None else quote(part) for part in parts)
         names = ("time", "node", "rank", "stream", "text")
         pairs = ",".join(f'"{name}":{value}' for name, value in zip(names, values, strict=True))
         return f"{{{pairs}}}\n".encode("utf-8", "backslashreplace")
@@ -131,7 +133,7 @@ def message(form: str) -> Callable[[str, str, str], bytes]:
 
 
 def shape(options: dict[str, str], stream: str) -> Shape:
-    """What a supervisor's --lines, --node, --rank, --prefix and --timestamps ask for. `stream` is stdout or stderr."""
+    """Return the shape for a supervisor's --lines, --node, --rank, --prefix and --timestamps, and for this stream."""
     if options["--lines"] == "whole":
         return as_it_is
     rank = options.get("--rank", "")

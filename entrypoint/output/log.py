@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
-_CLEAR = b"\r\033[K"  # what takes the last line of a terminal away
-_LAST = 2.0  # seconds to write what is left at the end
+_CLEAR = b"\r\033[K"  # erases the last line of a terminal
+_LAST = 2.0  # seconds to write the remaining lines at the end
 
 
 def answer(text: str) -> None:
     """Print a command's answer on stdout. It is no error if the reader leaves early, as in `plan | head`.
 
-    Raises CantCreateError where it cannot be written.
+    Raises CantCreateError if it cannot be written.
     """
     try:
         write_all(1, text.encode("utf-8", "surrogateescape"))
@@ -45,13 +45,13 @@ def answer(text: str) -> None:
 
 
 def show(text: str) -> None:
-    """Print an answer for people: what users, peers and files say in it moves no cursor."""
+    """Print an answer for people: control characters of values in it are escaped."""
     answer(escaped_lines(text))
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What parts of a node call: `tell` with an event, `background` with a coroutine whose error ends the job."""
+    """Functions for parts of a node: `tell` takes an event, `background` a coroutine whose error ends the job."""
 
     log: Logger
     tell: Callable[[Any], None]
@@ -59,25 +59,25 @@ class Callbacks:
 
 
 class Logger:
-    """Says one line a call, and waits a moment until it is written, so that it keeps its place among other output."""
+    """Logs one line a call, and waits a moment until it is written, so that it keeps its place in the output."""
 
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
         self.node = ""  # this node's name in a JSON line
         self._fd = fd
-        self._shape: Callable[[str, str, str], bytes] | None = None  # of a line, where another one was asked for
+        self._shape: Callable[[str, str, str], bytes] | None = None  # formats a line, if `shape` was called
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
-        # the line that stays below all others, and what the terminal shows of it
+        # The line that stays below all others, and its text on the terminal now.
         self._status = ""
         self._drawn = ""
         self._lines: deque[bytes] = deque()  # the first one is being written
-        self._bytes = 0  # of them
-        self._lost = 0  # lines that could not be written, or were dropped for later ones
-        self.lost = 0  # all of these so far
+        self._bytes = 0  # bytes of `_lines`
+        self._lost = 0  # lost lines that are not reported yet: failed writes, and lines dropped for later ones
+        self.lost = 0  # all lost lines so far
         self._torn = False  # whether the last line may be half-written
-        self._last_output = -1  # file that tells how programs' last line ended (stream.py)
-        self._heard = 0  # when that file was written, as of our last look
+        self._last_output = -1  # file with the end of the programs' last line (stream.py)
+        self._output_time = 0  # modification time of that file at the last check
         self._late = False  # whether the wait has failed since the queue was last empty
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
@@ -97,7 +97,7 @@ class Logger:
                 self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
 
     def shape(self, form: str, timestamps: bool) -> None:
-        """From now on, each line is a JSON object, or begins with the time, where that is asked for."""
+        """Make each line a JSON object from now on, or begin it with the time, if that is configured."""
         if form == "json" or timestamps:
             from entrypoint.output import lines  # most starts need none
 
@@ -105,7 +105,7 @@ class Logger:
 
     @property
     def live(self) -> Callable[[str], None] | None:
-        """What shows a text as the last line of a terminal, until it shows another one or ""; None for a log."""
+        """Return the function that shows a text as the last line of a terminal until the next call; None for a log."""
         return self._show if self._terminal and self._shape is None else None
 
     def _show(self, text: str) -> None:
@@ -116,14 +116,15 @@ class Logger:
                 self._changed.wait_for(lambda: not self._drawn, _PATIENCE)
 
     def follow(self, last_output: Path) -> None:
-        """From now on, begin a new line if the last output of a program has not ended its line, as progress bars do."""
+        """Begin a new line if the last output of a program has not ended its line, as progress bars do, from now on."""
         with self._changed:
-            before, self._last_output = self._last_output, os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
+            before = self._last_output
+            self._last_output = os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
             if before >= 0:
                 os.close(before)
 
     def flush(self) -> None:
-        """Return when all is written, or after a time limit."""
+        """Return when all lines are written, or after a time limit."""
         with self._changed:
             self._status = ""
             self._changed.wait_for(lambda: not self._lines and not self._drawn, _LAST)
@@ -137,7 +138,7 @@ class Logger:
         return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
 
     def _running(self) -> bool:
-        """Whether the writer thread runs. If it cannot start, write here what can be written without waiting."""
+        """Return whether the writer thread runs. If it cannot start, write the lines that need no waiting here."""
         if self._writer is not None:
             return True
         writer = threading.Thread(target=self._write, daemon=True)
@@ -160,7 +161,7 @@ class Logger:
                 self._draw()
 
     def _draw(self) -> None:
-        """Show the live line as it is now; "" takes it away."""
+        """Show the current live line; "" erases it."""
         with self._changed:
             text = self._status
         with contextlib.suppress(OSError, ValueError):
@@ -172,16 +173,21 @@ class Logger:
 
     def _write_first(self) -> None:
         with self._changed:
-            line, lost, self._lost = self._lines[0], self._lost, 0
+            line = self._lines[0]
+            lost = self._lost
+            self._lost = 0
             cut = self._torn or self._cut()
-            clear, self._drawn = _CLEAR if self._drawn else b"", ""
+            clear = _CLEAR if self._drawn else b""
+            self._drawn = ""
         if lost:
             line = self._line(f"EP901 {count(lost, 'line')} could not be written here") + line
         try:
             write_all(self._fd, clear + (b"\n" + line if cut else line))
-            lost, self._torn = 0, False
+            lost = 0
+            self._torn = False
         except OSError:
-            lost, self._torn = lost + 1, True
+            lost += 1
+            self._torn = True
             self.lost += 1
         with self._changed:
             self._lost += lost
@@ -191,17 +197,17 @@ class Logger:
             self._changed.notify_all()
 
     def _cut(self) -> bool:
-        """Whether a program's last line, where ours go, has no end, and we have said nothing after it."""
+        """Return whether the last line on the log's stream is a program's and has no end."""
         with contextlib.suppress(OSError):
             written = os.fstat(self._last_output).st_mtime_ns
-            if written != self._heard:
-                self._heard = written
+            if written != self._output_time:
+                self._output_time = written
                 return os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
         return False
 
 
 def width() -> int:
-    """Columns that --help may use. argparse would ask shutil, whose import loads what reads archives."""
+    """Return the columns for --help. argparse would use shutil, whose import loads modules that read archives."""
     with contextlib.suppress(OSError, ValueError):
         return max(20, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) - 2)
     return 78

@@ -1,8 +1,8 @@
-"""The output of several nodes on one stdout and stderr: every line whole, every byte as it was.
+"""Multiplexer of several nodes' output to one stdout and stderr: lines stay whole, bytes unchanged.
 
-A line goes out when it has ended. One of more than `_LONG` bytes goes out as it comes, and the others of that stream
-wait for its end. No line waits, or has others wait, for longer than a second without output of its node, or five in
-all.
+A line is written when it has ended. One of more than `_LONG` bytes is written as it comes, while the other nodes of
+that stream wait for its end. No line waits, or makes others wait, for more than a second without output of its node, or
+for more than five in total.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from collections.abc import Callable
 from entrypoint.output.stream import OPEN_FOR, QUIET
 from entrypoint.system.descriptors import CHUNK, reopened
 
-_LONG = 1 << 20  # bytes of a line that we hold, and bytes that a slow reader may have waiting: then the nodes wait, too
-_REST = 16 << 20  # bytes read of a stream after its node's end: more than the largest pipe holds
-_LAST = 5.0  # seconds in which a reader has to take something of the rest, at the end
+_LONG = 1 << 20  # bytes of a line that are held, and bytes that wait for a slow reader: then the nodes wait, too
+_REST = 16 << 20  # bytes read from a stream after its node's end: more than the largest pipe holds
+_LAST = 5.0  # seconds in which a reader must take some of the remaining bytes, at the end
 
 
 class Merge:
-    """Passes on what it reads; `add` a source for each node's stdout and stderr."""
+    """Passes on the lines of its sources; `add` one for each node's stdout and stderr."""
 
     def __init__(self) -> None:
         self._targets: dict[int, _Target] = {}
         self._sources: list[_Source] = []
-        self._holders: dict[_Target, _Source] = {}  # whose line is half written
+        self._holders: dict[_Target, _Source] = {}  # source whose line is half written
         self._loop = asyncio.get_running_loop()
 
     def add(self, fd: int, target: int) -> None:
         """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2."""
         os.set_blocking(fd, False)
         if target not in self._targets:
-            same = next((each for fd, each in self._targets.items() if os.path.sameopenfile(fd, target)), None)
+            same = next((entry for fd, entry in self._targets.items() if os.path.sameopenfile(fd, target)), None)
             self._targets[target] = same or _Target(target, self._go_on)
         source = _Source(fd, self._targets[target])
         self._sources.append(source)
         self._loop.add_reader(fd, self._ready, source)
 
     async def finish(self) -> int:
-        """Pass on what there still is. All that write into a source have ended. Returns how many bytes nobody took."""
+        """Pass on the remaining bytes after all writers have ended, and return how many bytes nobody read."""
         for source in self._sources:
             if source.fd >= 0:
-                source.read(most=_REST)
+                source.read(limit=_REST)
                 self._close(source)
         for holder in list(self._holders.values()):
             self._pass(holder)
@@ -71,7 +71,7 @@ class Merge:
             source.timer.cancel()
 
     def _limit(self, source: _Source) -> None:
-        """Wait for the end of its line for some time only."""
+        """Set the time limit for the end of the source's line."""
         if source.timer is not None:
             source.timer.cancel()
         if source.fd >= 0 and (source.rest or self._holders.get(source.target) is source):
@@ -79,9 +79,9 @@ class Merge:
             source.timer = self._loop.call_at(due, self._late, source)
 
     def _late(self, source: _Source) -> None:
-        """Its line has not ended in time: what there is of it is written, and the others go on."""
+        """Write a line that has not ended in time as far as it has come, and let the others go on."""
         if source.target.is_full or self._holders.get(source.target, source) is not source:
-            source.began = self._loop.time()  # it is not read, so its end cannot come
+            source.began = self._loop.time()  # the source is not being read, so its end cannot arrive
             self._limit(source)
             return
         self._holders.pop(source.target, None)
@@ -91,9 +91,9 @@ class Merge:
         self._go_on()
 
     def _pass(self, source: _Source, last: bool = False) -> None:
-        """Write the lines of it that have ended, unless another's line is half written.
+        """Write the ended lines of a source, unless another's line is half written.
 
-        What never ends comes `last`: another node's line would go on where it stops.
+        Lines that never end are written `last`: another node's line would continue them.
         """
         if self._holders.get(source.target, source) is not source:
             return
@@ -113,7 +113,7 @@ class Merge:
             self._holders[source.target] = source
 
     def _go_on(self) -> None:
-        """Pass on what had to wait, and read again where there is room."""
+        """Pass on waiting lines, and resume reading sources that have room."""
         for source in self._sources:
             if source.rest:
                 self._pass(source)
@@ -123,27 +123,26 @@ class Merge:
 
 
 class _Source:
-    """What one node writes to one stream."""
+    """The pipe with one stream of one node."""
 
     def __init__(self, fd: int, target: _Target) -> None:
-        # -1 once it has ended
-        self.fd = fd
+        self.fd = fd  # -1 after its end
         self.target = target
         self.rest = bytearray()  # read, and not passed on yet
         self.paused = False
-        self.began = asyncio.get_running_loop().time()  # its line that has not ended, at the earliest
+        self.began = asyncio.get_running_loop().time()  # earliest start of the unfinished line
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether what was read has to go out first."""
+        """Return whether the bytes that were read must be written first."""
         return len(self.rest) > 2 * _LONG or self.target.is_full
 
-    def read(self, most: int = CHUNK) -> bool:
-        """Take what is there, up to so many bytes; False at the end."""
+    def read(self, limit: int = CHUNK) -> bool:
+        """Read what is available, up to so many bytes; return False at the end."""
         taken = 0
         with contextlib.suppress(BlockingIOError):
-            while taken < most:
+            while taken < limit:
                 if not (data := os.read(self.fd, CHUNK)):
                     return False
                 self.rest += data
@@ -152,7 +151,7 @@ class _Source:
 
 
 class _Target:
-    """Our stdout or stderr. A reader that is slow, or gone, never holds this process up."""
+    """This process's stdout or stderr. A reader that is slow, or gone, never blocks the process."""
 
     def __init__(self, fd: int, has_room: Callable[[], None]) -> None:
         self._has_room = has_room
@@ -160,22 +159,23 @@ class _Target:
         self._waiting = bytearray()
         self._wrote = asyncio.Event()
         self._is_slow = False
-        own = reopened(fd)
-        self._fd = own if own >= 0 else os.dup(fd)
+        private = reopened(fd)
+        self._fd = private if private >= 0 else os.dup(fd)
 
     @property
     def is_full(self) -> bool:
-        """Whether its reader has to take something first."""
+        """Return whether its reader must take some bytes first."""
         return len(self._waiting) > _LONG
 
     def write(self, data: bytes) -> None:
-        """Write it now, or as soon as there is room; lose it where nobody reads any more."""
+        """Write data now, or as soon as there is room; drop it if there is no reader any more."""
         self._waiting += data
         if not self._is_slow:
             self._send()
 
     def _send(self) -> None:
-        was_slow, slow = self._is_slow, False
+        was_slow = self._is_slow
+        slow = False
         while self._waiting:
             try:
                 del self._waiting[: os.write(self._fd, self._waiting[:CHUNK])]
@@ -183,18 +183,18 @@ class _Target:
                 slow = True
                 break
             except OSError:
-                self._waiting.clear()  # no reason to end the job
+                self._waiting.clear()  # the reader is gone, which does not end the job
         self._is_slow = slow
         if slow and not was_slow:
             self._loop.add_writer(self._fd, self._send)
         elif was_slow and not slow:
             self._loop.remove_writer(self._fd)
         self._wrote.set()
-        if was_slow and not self.is_full:  # the loop called, so nobody is in the middle of a write
+        if was_slow and not self.is_full:  # the event loop called, so no write is in progress
             self._has_room()
 
     async def written(self) -> int:
-        """Return when all is written, or nobody takes any of it for some seconds: how many bytes are lost then."""
+        """Wait until all is written, or nobody reads for some seconds; return the number of lost bytes."""
         with contextlib.suppress(asyncio.TimeoutError):
             while self._waiting:
                 self._wrote.clear()

@@ -8,55 +8,57 @@ import time
 from entrypoint.job.failure import named
 from entrypoint.text import Log
 
-_SUMMARY, _NEWS, _LIVE = 10.0, 1.0, 1.0  # seconds
+_SUMMARY = 10.0  # seconds between two summaries
+_DELAY = 1.0  # seconds for which changes are collected
+_LIVE = 1.0  # seconds between two updates of the live line
 _NAMED = 8  # missing peers named in one line; the last message names all
 
 
 class Waiting:
-    """Says who is missing and why; with a count if `what` names them."""
+    """Logs the missing peers and why they are missing; with a count of `noun`, such as peers, if it is set."""
 
-    def __init__(self, log: Log, limit: float, what: str, live: Log | None = None) -> None:
-        """`live` shows a text as a terminal's last line, in the place of summaries (log.py)."""
+    def __init__(self, log: Log, limit: float, noun: str, live: Log | None = None) -> None:
+        """`live` shows a text as a terminal's last line, instead of summaries (log.py)."""
         self._log = log
         self._limit = limit
-        self._what = what
+        self._noun = noun
         self._live = live
         self._begun = time.monotonic()
-        self._states: dict[str, str] = {}  # host -> why it is missing; "" once it is there
+        self._states: dict[str, str] = {}  # host -> why it is missing; "" once it has answered
         self._closed = False
-        self._news: asyncio.TimerHandle | None = None
+        self._pending: asyncio.TimerHandle | None = None
         self._timer = asyncio.get_running_loop().call_later(_LIVE if live else _SUMMARY, self._summary)
 
     def _summary(self) -> None:
         if self._live:
-            self._live(self._now())
+            self._live(self._status_line())
         else:
             self._tell()
         self._timer = asyncio.get_running_loop().call_later(_LIVE if self._live else _SUMMARY, self._summary)
 
-    def _now(self) -> str:
-        """Such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`; "" for none."""
+    def _status_line(self) -> str:
+        """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`; "" for none."""
         missing = {host: state for host, state in self._states.items() if state}
         nodes = len(self._states) + 1
-        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._what else ""
+        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._noun else ""
         return f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}" if missing else ""
 
     def _tell(self) -> None:
-        """Such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
-        self._news = None
+        """Log a line such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
+        self._pending = None
         missing = {host: state for host, state in self._states.items() if state}
         if missing:
-            count = f"{len(missing)} of {len(self._states)} {self._what}: " if self._what else ""
+            count = f"{len(missing)} of {len(self._states)} {self._noun}: " if self._noun else ""
             self._log(f"waiting for {count}{named(missing, _NAMED)} {self.elapsed():.0f}s/{self._limit:.0f}s")
 
     def update(self, host: str, state: str) -> None:
-        """Note why a peer is missing ("" when it is there); all changes within a second make one line."""
-        if self._states.get(host) != state and self._news is None and not self._closed:
-            self._news = asyncio.get_running_loop().call_later(_NEWS, self._tell)
+        """Note why a peer is missing ("" when it has answered); all changes within a second make one line."""
+        if self._states.get(host) != state and self._pending is None and not self._closed:
+            self._pending = asyncio.get_running_loop().call_later(_DELAY, self._tell)
         self._states[host] = state
 
     def elapsed(self) -> float:
-        """Seconds since the wait began."""
+        """Return the seconds since the wait began."""
         return time.monotonic() - self._begun
 
     def close(self) -> None:
@@ -64,5 +66,5 @@ class Waiting:
         if self._live:
             self._live("")
         self._timer.cancel()
-        if self._news is not None:
-            self._news.cancel()
+        if self._pending is not None:
+            self._pending.cancel()

@@ -1,4 +1,4 @@
-"""A file that gets what a program prints, byte for byte: up to a size, then the next one."""
+"""A log file of a program's output, unchanged, that is rotated at a size."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if False:  # only for type checkers: importing it is slow
 
 _HOW = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o640
-_LOOK = 1.0  # seconds between two looks at the name
+_LOOK = 1.0  # seconds between two checks of the name
 
 
 class RotatingFile:
-    """The file, whose predecessors are FILE.1, the latest, to FILE.<keep - 1>. Others may rotate it, too: what they
-    have moved or removed is made anew, and what they have cut goes on.
+    """The file, whose predecessors are FILE.1, the latest, to FILE.<count - 1>.
 
-    `most` is its size in bytes, 0 for any; `keep` the number of files with it. `failed` is called once, with the number
-    of the error, where it can't be written any more: that costs the copy and not the job.
+    Other programs may rotate it, too: a file that was moved or removed is created again, one that was cut is continued.
+    `max_size` is its limit in bytes, 0 for none; `count` the number of files with it. `failed` is called once, with the
+    number of the error, if it cannot be written any more: the copy is lost, and the job goes on.
 
-    Raises OSError where it cannot be opened.
+    Raises OSError if it cannot be opened.
     """
 
-    def __init__(self, file: str, most: int, keep: int, failed: Callable[[int], object]) -> None:
+    def __init__(self, file: str, max_size: int, count: int, failed: Callable[[int], object]) -> None:
         self._file = file
-        self._most = most
-        self._keep = keep
+        self._max_size = max_size
+        self._count = count
         self._failed = failed
         self._fd = -1
         self._size = 0
         self._open()
-        self._ended = True  # whether the last line in it has its end
+        self._ended = True  # whether its last line has ended
 
     def write(self, data: bytes) -> None:
-        """Add it. Lines stay in one file, but for those that have no room in any, or that come in several pieces."""
+        """Append data. A line stays in one file, unless it is longer than a file or comes in several pieces."""
         try:
             if self._fd >= 0 and time.monotonic() >= self._looked + _LOOK:
                 self._open()
-            while self._most and self._size + len(data) > self._most and self._fd >= 0:
-                room = max(0, self._most - self._size)
+            while self._max_size and self._size + len(data) > self._max_size and self._fd >= 0:
+                room = max(0, self._max_size - self._size)
                 cut = data.rfind(b"\n", 0, room) + 1
                 if not cut and not (self._ended and self._size):
                     cut = room
@@ -56,16 +56,17 @@ class RotatingFile:
                 self._failed(error.errno or 0)
 
     def _open(self) -> bool:
-        """Have the file of that name open, and know its size. Returns whether another has rotated or cut it."""
+        """Open the file of that name and read its size. Return whether another program has rotated or cut it."""
         self._looked = time.monotonic()
         fd = os.open(self._file, _HOW, _MODE)
-        found, before = os.fstat(fd), self._size
-        is_new = self._fd < 0 or not os.path.samestat(found, os.fstat(self._fd))
+        status = os.fstat(fd)
+        before = self._size
+        is_new = self._fd < 0 or not os.path.samestat(status, os.fstat(self._fd))
         if is_new:
             fd, self._fd = self._fd, fd
         if fd >= 0:
             os.close(fd)
-        self._size = found.st_size
+        self._size = status.st_size
         return is_new or self._size < before
 
     def _add(self, data: bytes) -> None:
@@ -75,19 +76,20 @@ class RotatingFile:
             write_all(self._fd, data)
 
     def _next(self) -> None:
-        """Begin another file. Who reads the old one has it to its end, and the name is always there."""
+        """Begin another file. Readers can read the old one to its end, and the name always exists."""
         if self._open():
             return  # it has room again
-        file, fresh = self._file, f"{self._file}.new"
-        for number in range(self._keep - 1, 0, -1):
+        file = self._file
+        fresh = f"{file}.new"
+        for number in range(self._count - 1, 0, -1):
             if os.path.exists(f"{file}.{number}"):
                 os.rename(f"{file}.{number}", f"{file}.{number + 1}")
-        if os.path.exists(f"{file}.{self._keep}"):
-            os.unlink(f"{file}.{self._keep}")
-        if self._keep > 1:
+        if os.path.exists(f"{file}.{self._count}"):
+            os.unlink(f"{file}.{self._count}")
+        if self._count > 1:
             try:
                 os.link(file, f"{file}.1")
-            except OSError:  # a file system without links, where the name is away for a moment
+            except OSError:  # a file system without links, on which the name is missing for a moment
                 os.rename(file, f"{file}.1")
         fd = os.open(fresh, _HOW | os.O_TRUNC, _MODE)
         os.close(self._fd)

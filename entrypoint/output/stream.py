@@ -1,6 +1,6 @@
-"""A program's output on its way through the supervisor: nothing is lost, and no other output delays it.
+"""The way of a program's output through the supervisor: nothing is lost, and no other output delays it.
 
-It runs in each rank's supervisor, so it imports little: starting must be fast.
+Each rank's supervisor imports this: keep it fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
 
     class Whole(Protocol):
-        """What makes pieces to write, each in one call, of what has come (framing.py)."""
+        """Encoder of output to pieces, each of which is written in one call (framing.py)."""
 
         @property
         def lines(self) -> Lines: ...
@@ -29,18 +29,19 @@ if False:  # only for type checkers: importing it is slow
         def rest(self) -> list[bytes]: ...
 
 
-TAIL = 16384  # bytes kept; the reader takes the last lines of them
+TAIL = 16384  # bytes kept; the reader uses their last lines
 PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
-_TURN = 32  # times that a stream reads and writes before others get their turn
+_TURN = 32  # times that a stream reads and writes before the next stream is served
 QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
-OPEN_FOR = 5.0  # seconds after which it is passed on anyway: dots may come one by one
+OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
 NEVER = float("inf")
-END, OPEN = b"\x1f", b"\x1d"  # in pieces for others (framing.py): a line's end, and the place of one that is missing
-_MOST = 1 << 20  # bytes read of a stream after the program's end: what the largest pipe holds
+END = b"\x1f"  # the end of a line in a piece (framing.py)
+OPEN = b"\x1d"  # the end of a piece whose line has none
+_MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
 
 
 class Copies:
-    """What else gets a program's output: the last bytes of it, a log file, a file for the time of the last output."""
+    """Other receivers of a program's output: a buffer of its last bytes, a log file, a file for the output's time."""
 
     def __init__(self, tail: bytearray, log: RotatingFile | None = None, last_output: str = "") -> None:
         self.tail = tail
@@ -49,7 +50,7 @@ class Copies:
 
 
 class Stream:
-    """One of the program's two output streams, and ours behind it. What ours cannot take yet waits; we never block."""
+    """One of the program's two output streams, and ours that it goes to. Bytes wait until they can be written."""
 
     def __init__(
         self,
@@ -59,31 +60,31 @@ class Stream:
         copies: Copies,
         lines: Whole | None = None,
     ) -> None:
-        """`lines` makes whole lines of the program's, or others where asked for: nothing else is written then."""
+        """`lines`, if any, makes the pieces that are written."""
         self.source = source
         self._label = label
         self._tail = copies.tail
         self._log = copies.log
         self._lines = lines
-        # File for the time of the last output, -1 where nobody looks at it.
+        # File for the time of the last output; -1 without one.
         self._last_output = _opened(copies.last_output) if copies.last_output else -1
-        self._marks = target  # how many bytes of that file say whether our last line has ended
+        self._marks = target  # bytes of that file that tell whether the last line has ended
         self._ended = True  # whether the last output ended its line
-        self._rest = b""  # a line that has not ended yet
-        self.due = NEVER  # when what `lines` holds is passed on without its end
+        self._rest = b""  # the unfinished line
+        self.due = NEVER  # when an unfinished line in `lines` is passed on
         self._opened = 0.0  # when that line began
         self.open = True
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
-        own = reopened(target)
-        self.target = target if own < 0 else own
-        self._blocks = own < 0
+        private = reopened(target)
+        self.target = target if private < 0 else private
+        self._blocks = private < 0
         os.set_blocking(source, False)
 
     took = 0.0  # when any stream last had output, by time.monotonic()
     spoke = 0.0  # when any stream last noted that in the file, by time.monotonic()
 
     def pass_on(self) -> None:
-        """Read and write until one of the two has to wait, or it is the turn of others."""
+        """Read and write until one of the two has to wait, or it is another stream's turn."""
         for _ in range(_TURN):
             if self.waiting:
                 self.write()
@@ -93,7 +94,7 @@ class Stream:
                 return
 
     def read(self) -> int:
-        """Take what is there; returns how many bytes."""
+        """Read what is available and return the number of bytes."""
         try:
             data = self._take()
         except BlockingIOError:
@@ -111,7 +112,7 @@ class Stream:
         return len(data)
 
     def _add(self, data: bytes) -> None:
-        """Have it kept and written as the program's output."""
+        """Save data and write it as the program's output."""
         self._tail += data[-TAIL:]
         del self._tail[:-TAIL]
         if self._log is not None:
@@ -126,12 +127,12 @@ class Stream:
             self.waiting.append(data)
 
     def say(self, line: bytes) -> None:
-        """Add a whole line of the supervisor's own to what the program printed."""
+        """Add a whole line of the supervisor's own to the program's output."""
         ended = bytes(self._tail[-1:]) in (b"", b"\n")
         self._add(line if ended else b"\n" + line)
 
     def _wait_for_room(self, pieces: list[bytes]) -> None:
-        """Have them written, each in one call if possible."""
+        """Queue pieces, each of which is written in one call if possible."""
         if self._blocks:
             pieces = [piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)]
         self.waiting += pieces
@@ -143,21 +144,21 @@ class Stream:
             self.write()
 
     def _take(self) -> bytes:
-        """What is there, and more of it where that is much."""
+        """Read the available bytes; read again if there are many."""
         data = os.read(self.source, CHUNK)
         if len(data) >= PIECE - 1:  # as much as a terminal gives at a time
             return data + self._more(CHUNK - len(data))
         return data
 
     def _more(self, room: int) -> bytes:
-        """What is there beyond a first read: for each write, and what surrounds it, there is much to pass on."""
+        """Read the bytes beyond a first read, so that fewer and larger pieces are written."""
         pieces = [b""]
         try:
             while room > 0 and (piece := os.read(self.source, room)):
                 pieces.append(piece)
                 room -= len(piece)
         except OSError:
-            pass  # that was all, or nobody holds the terminal any more, as the next read will find
+            pass  # no more bytes, or the terminal is closed, which the next read will notice
         return b"".join(pieces)
 
     def _label_lines(self, data: bytes) -> None:
@@ -166,7 +167,8 @@ class Stream:
         lines = (self._rest + data).splitlines(keepends=True)  # a progress bar's lines end in a carriage return
         rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
         whole = len(rest) // room * room
-        lines, self._rest = [*lines, rest[:whole]], rest[whole:]
+        lines.append(rest[:whole])
+        self._rest = rest[whole:]
         batch = b""
         for line in lines:
             text = line.rstrip(b"\r\n")
@@ -180,11 +182,11 @@ class Stream:
         self.waiting += [batch] if batch else []
 
     def write(self) -> None:
-        """Pass on what there is room for."""
+        """Write as much as there is room for."""
         self._write()
         now = time.monotonic()
         if self._lines is None or self.waiting or not self._lines.lines.open:
-            self.due = NEVER  # what waits for a reader is not read, so its end cannot come
+            self.due = NEVER  # nothing is read while pieces wait, so the end cannot arrive
             return
         self._opened = now if self.due == NEVER else self._opened
         self.due = min(now + QUIET, self._opened + OPEN_FOR)
@@ -196,23 +198,25 @@ class Stream:
             except BlockingIOError:
                 return
             except OSError:
-                self.waiting.clear()  # nobody reads it, or the disk is full: no reason to end the program
+                self.waiting.clear()  # no reader, or a full disk: that does not end the program
                 return
             written = self.waiting[0][:sent]
             self._note_end(written.endswith((b"\n", END)) and not written.endswith(OPEN + b"\n"))
-            self.waiting[:1] = [left] if (left := self.waiting[0][sent:]) else []
+            self.waiting[:1] = [rest] if (rest := self.waiting[0][sent:]) else []
             if self._blocks:
                 return  # until it has room again
 
     def _note_end(self, ended: bool) -> None:
-        """Note whether the last output ended its line, so that our messages start a new one (log.py): a byte for
-        both streams, then one for stderr."""
+        """Note whether the last output ended its line, so that our messages start a new one (log.py).
+
+        The file has a byte for both streams, then one for stderr.
+        """
         if self._last_output >= 0 and not (ended and self._ended):
             _note(self._last_output, (b"\n" if ended else b".") * self._marks, 21)
         self._ended = ended
 
     def take_rest(self) -> None:
-        """Take all that is there now; processes that the program left running may go on printing."""
+        """Read all bytes that are available now; processes that the program left running may go on printing."""
         taken = 0
         while self.open and taken < _MOST and (read := self.read()):
             taken += read

@@ -1,9 +1,9 @@
-"""Makes the lines of a node's ranks whole again, where several of them write into one pipe (framing.py).
+"""Merges the lines of a node's ranks, if several of them write into one pipe (framing.py).
 
     python -I -S unite.py OPTIONS --stderr FD   stdin: the pipe for stdout; FD: that for stderr
 
-It takes a supervisor's options for lines that no rank sent, and stays until nobody holds the pipes any more, or until
-SIGURG: then it takes what there is, passes on nothing, and tells `--lost FD` how many bytes that were.
+It takes a supervisor's options for lines that no rank sent, and runs until nobody holds the pipes any more, or until
+SIGURG: then it reads the available bytes, passes none on, and writes their number to `--lost FD`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.proc import python_set_locale
 
-_AHEAD = 1 << 20  # bytes of each stream that we hold while nobody reads ours
-_DROPS, _MOMENT = 2.0, 0.2  # seconds at most in which to take what is dropped, and without any of it until that was all
-_TURNS = 256  # how often a stream is read then before the other has its turn
-_LAST = 2.0  # seconds that a launcher's own words wait for a reader at the end, as ours do
+_AHEAD = 1 << 20  # bytes of each stream that are held while nobody reads our output
+_DROPS = 2.0  # seconds at most in which to read bytes that are dropped
+_MOMENT = 0.2  # seconds without such bytes after which no more are expected
+_TURNS = 256  # reads of a stream then, before the other stream is read
+_LAST = 2.0  # seconds that the launcher's own output waits for a reader at the end
 
 
 def main(argv: list[str]) -> int:
@@ -37,41 +38,42 @@ def main(argv: list[str]) -> int:
     if python_set_locale():
         del os.environ["LC_CTYPE"]
     for signum in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2):
-        _signal.signal(signum, _signal.SIG_IGN)  # who writes here ends first
+        _signal.signal(signum, _signal.SIG_IGN)  # the writers end first
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # only to be woken by it
+    _signal.signal(_signal.SIGURG, lambda signum, frame: None)  # it only has to interrupt the wait
     options = dict(zip(argv[::2], argv[1::2], strict=True))
-    one = os.path.sameopenfile(1, 2)  # then a line that is half-written comes first
+    one = os.path.sameopenfile(1, 2)  # then a half-written line is finished first
     streams = [
         _Output(0, 1, _whole(options, "stdout"), alone=not one),
         _Output(int(options["--stderr"]), 2, _whole(options, "stderr"), alone=False),
     ]
-    while left := [stream for stream in streams if stream.is_needed()]:
+    while needed := [stream for stream in streams if stream.is_needed()]:
         poll = select.poll()
         by_fd: dict[int, Callable[[], object]] = {}
-        for stream in ([each for each in left if each.waiting] if one else []) or left:
+        for stream in ([stream for stream in needed if stream.waiting] if one else []) or needed:
             if stream.waiting:
                 by_fd[stream.target] = stream.pass_on
                 poll.register(stream.target, select.POLLOUT)
             if stream.has_room():
                 by_fd[stream.source] = stream.read if stream.waiting else stream.pass_on
                 poll.register(stream.source, select.POLLIN)
-        due = min(min(stream.due, stream.until) for stream in left)
+        due = min(min(stream.due, stream.until) for stream in needed)
         poll.register(woken, select.POLLIN)
         for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
             if fd == woken:
                 os.write(int(options["--lost"]), b"%d" % _drop(streams))
                 return 0
             by_fd[fd]()
-        for stream in left:
+        for stream in needed:
             stream.pass_late()
     return 0
 
 
 def _drop(streams: list[_Output]) -> int:
-    """Take what there is, until nothing comes for a moment. Returns how many bytes nobody gets."""
-    lost, until = 0, time.monotonic() + _DROPS
+    """Read bytes until none come for a moment, and return how many were dropped."""
+    lost = 0
+    until = time.monotonic() + _DROPS
     while time.monotonic() < until:
         lost += sum(stream.drop() for stream in streams)
         poll = select.poll()
@@ -84,36 +86,38 @@ def _drop(streams: list[_Output]) -> int:
 
 
 class _Output(Stream):
-    """One of the launcher's two output streams. It is read ahead, since a launcher that prints a warning of its own
-    would wait for our reader, as mpirun does."""
+    """One of the launcher's two output streams.
+
+    It is read ahead: a launcher such as mpirun, when it prints a warning, would wait for the reader of our output.
+    """
 
     def __init__(self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool) -> None:
-        """`alone`: no message of the entrypoint's comes between two pieces, so they can be written at once."""
+        """`alone`: no message of the entrypoint comes between two pieces, so they can be written at once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
         self._whole = whole
         self._alone = alone
-        self.until = NEVER  # when what waits is dropped
+        self.until = NEVER  # when waiting bytes are dropped
 
     def _wait_for_room(self, pieces: list[bytes]) -> None:
         super()._wait_for_room([b"".join(pieces)] if self._alone and pieces else pieces)
 
     def has_room(self) -> bool:
-        """Whether to read more."""
+        """Return whether to read more."""
         return self.open and sum(map(len, self.waiting)) < _AHEAD
 
     def is_needed(self) -> bool:
-        """Whether there is something to pass on, or may be."""
+        """Return whether there are bytes to pass on, or may be."""
         return self.open or (bool(self.waiting) and time.monotonic() < self.until)
 
     def drop(self) -> int:
-        """Take what is there, and forget it. Returns how many bytes were to be passed on."""
+        """Read the available bytes and drop them; return how many were to be passed on."""
         lost = sum(map(len, self.waiting))
         self.waiting.clear()
         for _ in range(_TURNS if self.open else 0):
             try:
                 data = os.read(self.source, CHUNK)
             except OSError:
-                break  # that was all
+                break  # no more bytes
             self.open = bool(data)
             lost += sum(map(len, self._whole.take(data) if data else self._whole.rest()))
             if not data:
@@ -121,7 +125,7 @@ class _Output(Stream):
         return lost
 
     def read(self) -> int:
-        """Take what is there. At the end, what ranks have printed waits for a reader; a launcher's own words do not."""
+        """Read the available bytes. At the end, output of ranks waits for a reader; the launcher's own does not."""
         taken = super().read()
         if not self.open:
             self.close()
@@ -130,19 +134,19 @@ class _Output(Stream):
 
 
 def tag(through: str) -> Pattern[bytes] | None:
-    """Finds what begins each piece of output where an MPI tags it: as mpirun of Open MPI 4 does with --tag-output and
-    hydra.py asks Hydra to, or as prterun of 5 does with --output tag."""
+    """Return the pattern of an MPI's tags: those of Open MPI 4 with --tag-output and of Hydra as hydra.py starts it
+    ("tags"), or those of Open MPI 5 with --output tag ("spaced-tags")."""
     if through not in ("tags", "spaced-tags"):
         return None
-    import re  # where no MPI is, nobody needs it
+    import re  # slow to import, and only needed with an MPI
 
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "spaced-tags" else b""))
 
 
 def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:
-    own = Lines(shape(options, stream))
+    lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
-    return TaggedInput(own, tags) if tags else FramedInput(own, bytearray())
+    return TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())
 
 
 if __name__ == "__main__":

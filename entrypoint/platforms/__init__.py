@@ -1,16 +1,16 @@
-"""Who started the containers: Facts -> Site. One module per platform, with `site(facts)`, which gathers Clues.
+"""The platforms that start the containers: Facts -> Site. One module per platform, with `site(facts)`.
 
-`MARKS` tells which one it is before any of these modules is loaded, as a start needs one of them. Where that is not
-enough, a module has `matches(facts)` too, which is asked when its marks are there. A module without marks, such as one
-that was added by its user, is asked always, and stands beside those of the first line.
+`MARKS` identifies the platform before any of these modules is loaded. If that is not sufficient, a module also has
+`matches(facts)`, which is called if its marks are present. A module without marks, such as one that a user has added,
+is always called, and ranks with those of the first line.
 """
 
 from __future__ import annotations
 
 _INDEXED = ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")  # in each Pod of an Indexed Job
-# Variables that are all set, and not empty, or others that are. What is in an earlier line runs on what is in a later
-# one, and wins: SkyPilot and dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two
-# of one line are an error.
+# For each platform, alternatives of variables that are all set and not empty. Platforms of an earlier line run on those
+# of a later one, and win: SkyPilot and dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed
+# Jobs. Two of one line are an error.
 MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
     {
         "azureml": (("AZUREML_NODE_COUNT",), ("AZUREML_RUN_ID",)),
@@ -34,7 +34,7 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
         "kubernetes": (_INDEXED,),
     },
 )
-# How a job's user has the platform give all nodes one secret, for the message that none was given.
+# How users pass a secret to all nodes of a platform, for the message that there is none.
 _POD = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"
 SECRETS = {
     "azureml": "give ENTRYPOINT_SECRET in the job's environment_variables",
@@ -47,10 +47,10 @@ SECRETS = {
     "volcengine": "give ENTRYPOINT_SECRET in the task's Envs",
     **dict.fromkeys(("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD),
 }
-# They start programs of every kind: one is a part of a job only where something of ours says so.
+# Platforms that start programs of every kind: one is part of a job only if a setting of ours is present.
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
-# Files that a platform puts into its containers. A name that ends with / is a folder of files.
+# Files that a platform creates in its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
-# Scripts of users that a platform's own boot would run first: the variable with the folder that holds the folders with
-# users' code -> the script's name in one of these.
+# Scripts of users that a platform's own boot would run first: the variable with the parent folder of the users' code
+# folders -> the script's name in one of these.
 SCRIPTS = {"MA_JOB_DIR": "ma-pre-start.sh"}

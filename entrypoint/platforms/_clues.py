@@ -1,4 +1,4 @@
-"""Gathers a Site: values, each with its origin, and what is unknown, and why."""
+"""Collects a Site: values with their origins, and the reasons for unknown values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a fiel
 
 
 class Clues:
-    """What a platform's variables and files say, and what they should say and do not."""
+    """Values from a platform's variables and files, and the reasons for missing ones."""
 
     def __init__(self, platform: str, facts: Facts) -> None:
         self.env = facts.env
@@ -37,7 +37,7 @@ class Clues:
         return self._values.get("index")
 
     def site(self, **values: Any) -> Site:
-        """Return the Site; `values` are fields without an origin, or instead of what was taken."""
+        """Return the Site; `values` are fields without an origin, or that replace taken values."""
         fields = {**self._values, **values}
         return Site(**fields, origins=self.origins, unknown=self.unknown)
 
@@ -61,7 +61,7 @@ class Clues:
             self.origins[_SPEC_FIELDS.get(field, field)] = origin
 
     def take_hosts(self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None) -> None:
-        """Take the hosts that the variable lists, or those given, unless `counter` differs."""
+        """Take the hosts that the variable lists, or `hosts`, unless `counter` differs."""
         if hosts is None:
             hosts = names(self.env.get(origin, ""))
         self.take("hosts", self.counted(hosts, origin, counter), origin)
@@ -91,7 +91,9 @@ class Clues:
 
     def take_index(self, name: str, offset: int = 0) -> None:
         """Take this node's place among the hosts: the variable's number, after `offset` others."""
-        index, hosts, origin = self.number(name), len(self.hosts), self.origins.get("hosts", "")
+        index = self.number(name)
+        hosts = len(self.hosts)
+        origin = self.origins.get("hosts", "")
         if index is not None and not (hosts and index + offset >= hosts):
             self.take("index", index + offset, name)
         elif index is not None:
@@ -133,14 +135,14 @@ def _bare(host: str) -> str:
 def number(env: Mapping[str, str], name: str) -> int | None:
     """Return the variable's number; None if it is unset or empty.
 
-    Raises ConfigError when it is no whole number, or one that no job has.
+    Raises ConfigError if it is no whole number, or larger than in any job.
     """
     text = env.get(name, "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"EP207 {name} is not a whole number", repr(text[:60]), f"fix {name}")
-    if len(text) > 20 or int(text) > MAX_NODES:  # of slots there are fewer
+    if len(text) > 20 or int(text) > MAX_NODES:  # the limit of slots is lower
         hint = f"set it to {MAX_NODES} at most, the nodes of a job"
         raise ConfigError(f"EP207 {name} is too large", text[:60], hint)
     return int(text)

@@ -1,7 +1,7 @@
-"""TF_CONFIG and its like: JSON that names the hosts of each task of a cluster, and says which of them is this node.
+"""TF_CONFIG and similar variables: JSON with the hosts of each task of a cluster, and the task of this node.
 
 Source: TensorFlow, "Distributed training", TF_CONFIG, and tf.train.ClusterSpec, where a mapping of indexes to hosts
-stands for a list that is not complete.
+replaces an incomplete list.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from entrypoint.values import dataclass
 
 @dataclass(frozen=True)
 class Cluster:
-    """What such a variable says."""
+    """The content of such a variable."""
 
     name: str  # the variable
     tasks: Mapping[str, tuple[Listener, ...]]  # the hosts of each task, by index
-    task: str  # this node's
-    index: int  # this node's, among the hosts of its task
+    task: str  # of this node
+    index: int  # of this node among the hosts of its task
     complete: bool  # all hosts are named
 
     def hosts(self, tasks: Sequence[str]) -> tuple[Listener, ...]:
-        """The hosts of these tasks, task by task."""
-        return tuple(found for task in tasks for found in self.tasks.get(task, ()))
+        """Return the hosts of these tasks, task by task."""
+        return tuple(host for task in tasks for host in self.tasks.get(task, ()))
 
     def place(self, tasks: Sequence[str]) -> int | None:
-        """This node's place among `hosts(tasks)`; None where its index is beyond the last host of its task."""
+        """Return this node's place among `hosts(tasks)`; None if its index is beyond the last host of its task."""
         if self.task not in tasks or self.index >= len(self.tasks.get(self.task, ())):
             return None
         return len(self.hosts(tasks[: tasks.index(self.task)])) + self.index
@@ -39,7 +39,8 @@ class Cluster:
     @property
     def beyond(self) -> Reason:
         """Return why the index is unknown if `place` is None."""
-        hosts, task = count(len(self.tasks.get(self.task, ())), "host"), self.task[:60]
+        hosts = count(len(self.tasks.get(self.task, ())), "host")
+        task = self.task[:60]
         return (
             f"{self.name} gives this node an index beyond the last {task}",
             f"task.index is {self.index}, cluster.{task} names {hosts}",
@@ -48,7 +49,7 @@ class Cluster:
 
 
 def names_hosts(env: Mapping[str, str], name: str) -> bool:
-    """Whether the variable names hosts. What `parse` cannot read counts, so that somebody says that it is broken."""
+    """Return whether the variable names hosts, or cannot be parsed, so that `parse` reports the problem."""
     try:
         config = from_json(env.get(name, ""))
     except ValueError:
@@ -57,9 +58,9 @@ def names_hosts(env: Mapping[str, str], name: str) -> bool:
 
 
 def parse(env: Mapping[str, str], name: str) -> Cluster:
-    """What the variable says.
+    """Return the content of the variable.
 
-    Raises ConfigError when it is not such JSON.
+    Raises ConfigError if it is not such JSON.
     """
     text = env.get(name, "")
     try:
@@ -72,7 +73,7 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
     task, index = _task(config.get("task"), name)
     return Cluster(
         name=name,
-        tasks={each: _hosts(hosts, f"{name}, cluster.{each[:60]}") for each, hosts in cluster.items()},
+        tasks={kind: _hosts(hosts, f"{name}, cluster.{kind[:60]}") for kind, hosts in cluster.items()},
         task=task,
         index=index,
         complete="sparseCluster" not in config and not any(isinstance(hosts, dict) for hosts in cluster.values()),

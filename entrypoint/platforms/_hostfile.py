@@ -17,7 +17,7 @@ _Entry = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Hostfile:
-    """What it says."""
+    """The content of the hostfile."""
 
     hosts: tuple[str, ...]
     index: int | None  # this node's line, by its own name
@@ -25,14 +25,14 @@ class Hostfile:
 
 
 def names(files: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts as they are written, whatever else is in their lines."""
+    """Return the hosts as they are written, without the rest of their lines."""
     return tuple(listener(line.split()[0])[0] for line in _lines(files))
 
 
 def read(facts: Facts) -> Hostfile:
-    """The file; no hosts where there is none.
+    """Return the hostfile; without hosts if there is none.
 
-    Raises ConfigError when a line of it cannot be read.
+    Raises ConfigError if a line cannot be parsed.
     """
     entries = [_entry(line) for line in _lines(facts.files)]
     # Whole labels are compared: worker-1 is not worker-10.
@@ -61,11 +61,11 @@ def _lines(files: Mapping[str, str]) -> list[str]:
 
 
 def _entry(line: str) -> _Entry:
-    """Host and slots of a line."""
+    """Return host and slots of a line."""
     first, *others = line.split()
     host, slots = listener(first)
-    for word in others:
-        name, _, value = word.partition("=")
+    for entry in others:
+        name, _, value = entry.partition("=")
         if name == "slots":
             slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
     if slots == 0:

@@ -1,6 +1,6 @@
-"""Kubeflow Trainer and training-operator set the same variables, which are torchrun's own: what tells them apart.
+"""Distinguishes Kubeflow Trainer from training-operator: both set torchrun's own variables.
 
-People set these variables by hand, too, so the names that each of the two gives its hosts decide.
+Users may set these variables by hand, too, so the form of the host names decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._names import label, numbered
 
 ADDRESSES = ("PET_MASTER_ADDR", "JAX_COORDINATOR_ADDRESS")  # of a TrainJob's first node, by its runtime
-_FIRST_NODE, _MASTER = "-node-0-0", "-master-0"
+_FIRST_NODE = "-node-0-0"
+_MASTER = "-master-0"
 _BY_DEVICE = ("", "auto", "cpu", "gpu")  # torchrun counts the accelerators, or the processors
 # Set by systems whose users set PET_RDZV_ENDPOINT by hand; none of their containers is of a PyTorchJob.
 _OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
@@ -21,7 +22,7 @@ _OTHERS_FOLDER = "/etc/volcano/"
 
 
 def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
-    """The name of the TrainJob and the variable it is from, the address `<job>-node-0-0.<job>`; else empty texts."""
+    """Return the name of the TrainJob and its variable, the address `<job>-node-0-0.<job>`; empty texts for none."""
     for name in ADDRESSES:
         host = env.get(name, "").strip().partition(":")[0]  # JAX's has a port
         first, _, service = host.partition(".")
@@ -32,18 +33,18 @@ def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
 
 
 def pytorchjob(env: Mapping[str, str]) -> str:
-    """The name of the PyTorchJob, from MASTER_ADDR, `<job>-master-0`; empty where that is no such name."""
+    """Return the name of the PyTorchJob, from MASTER_ADDR, `<job>-master-0`; empty if it has another form."""
     master = env.get("MASTER_ADDR", "").strip()
     return master.removesuffix(_MASTER) if master.endswith(_MASTER) else ""
 
 
 def replica(hostname: str) -> tuple[str, int] | None:
-    """The name of the PyTorchJob and this pod's index, from the host name `<job>-worker-<index>`."""
+    """Return the name of the PyTorchJob and this pod's index, from the host name `<job>-worker-<index>`."""
     return numbered(label(hostname), "-worker-")
 
 
 def is_pytorchjob(facts: Facts) -> bool:
-    """Whether training-operator started this container, and not Kubeflow Trainer, nor a user who set its variables."""
+    """Return whether training-operator started this container: not Kubeflow Trainer, nor a user with its variables."""
     env = facts.env
     if trainjob(env)[0]:
         return False
@@ -57,7 +58,7 @@ def is_pytorchjob(facts: Facts) -> bool:
 def take_slots(clues: Clues) -> None:
     """Take the ranks of each node, unless the platform leaves that to the devices.
 
-    Raises ConfigError when it is no number, or 0.
+    Raises ConfigError if it is no number, or 0.
     """
     name = "PET_NPROC_PER_NODE"
     if clues.env.get(name, "").strip() in _BY_DEVICE:

@@ -1,4 +1,4 @@
-"""Hosts with ports, as platforms write them: `host:port`, `[address]:port`, or a host alone."""
+"""Hosts with ports in the forms of platforms: `host:port`, `[address]:port`, or only a host."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from entrypoint.interfaces import ip
 
-Listener = tuple[str, int | None]  # host, and port where it is given
+Listener = tuple[str, int | None]  # host, and port if there is one
 
 
 def listener(entry: str) -> Listener:
-    """Host and port of one entry. The last part of an IPv6 address without brackets is no port."""
+    """Return host and port of an entry. The last part of an IPv6 address without brackets is no port."""
     host, _, port = entry.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
         return entry, None
-    inner = host[1:-1]  # of the brackets around an IPv6 address
+    inner = host[1:-1]  # inside the brackets around an IPv6 address
     return inner if ":" in inner and ip(inner) else host, int(port)
 
 
 def is_port(text: str) -> bool:
-    """Whether this is the number of a TCP port."""
+    """Return whether this is the number of a TCP port."""
     return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 65535
 
 
@@ -31,8 +31,8 @@ def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
 
 def wrong_ports(listeners: Sequence[Listener], lists: str) -> tuple[str, str, str] | None:
     """Return why the hosts are unknown if a port cannot be one; `lists` names the variables."""
-    wrong = [f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))]
-    if not wrong:
+    invalid = [f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))]
+    if not invalid:
         return None
     summary = f"a port is a number from 1 to 65535 ({lists})"
-    return summary, ", ".join(wrong), "fix the list, or set ENTRYPOINT_HOSTS"
+    return summary, ", ".join(invalid), "fix the list, or set ENTRYPOINT_HOSTS"

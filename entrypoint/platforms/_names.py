@@ -1,4 +1,4 @@
-"""Names of hosts and jobs, as platforms that run on Kubernetes build them."""
+"""Names of hosts and jobs on platforms that run on Kubernetes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from entrypoint.spec import JOB_NAME
 
 
 def label(host: str) -> str:
-    """The first part of a host's name, which is the name of its pod."""
+    """Return the first part of a host's name, which is the name of its pod."""
     return host.split(".")[0]
 
 
 def numbered(name: str, before: str) -> tuple[str, int] | None:
-    """`<start><before><number>` -> start and number; None where the name is not of this form."""
+    """Return start and number of `<start><before><number>`; None if the name is not of this form."""
     start, _, number = name.rpartition(before)
     if not (start and number.isascii() and number.isdigit() and len(number) < 9):
         return None
@@ -19,7 +19,7 @@ def numbered(name: str, before: str) -> tuple[str, int] | None:
 
 
 def job_name(name: str) -> str | None:
-    """The name where it can be a job's: it is part of paths, and of what people read."""
+    """Return the name if it can be a job's, which is part of paths; otherwise None."""
     import re
 
     return name if re.fullmatch(JOB_NAME, name) else None

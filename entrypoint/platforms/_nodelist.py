@@ -1,7 +1,7 @@
 """Slurm's compact lists: of nodes, such as `r[1-2]n[08-11,20],login`, and of counts, such as `2(x3),1`.
 
-Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE). `scontrol` is not in
-containers, so that we read the lists ourselves. Ranges with steps are never written by Slurm, and no part of it here.
+Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE). Containers do not have
+`scontrol`, so the lists are parsed here. Slurm never writes ranges with steps, and they are not supported.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 
 
 def expand(text: str, name: str) -> tuple[str, ...]:
-    """The nodes of a list, in its order; numbers keep their leading zeros, and the last brackets count first.
+    """Return the nodes of a list, in its order; numbers keep leading zeros, and the last brackets count first.
 
-    Raises ConfigError, which names the variable, when the text is no such list, or has more nodes than a job may.
+    Raises ConfigError, which names the variable, if the text is no such list, or has more nodes than a job may.
     """
     nodes: list[str] = []
     for parts in _entries(text.strip(), name):
@@ -34,9 +34,9 @@ def expand(text: str, name: str) -> tuple[str, ...]:
 
 
 def most(text: str, name: str) -> int:
-    """The largest of a list of counts.
+    """Return the largest of a list of counts.
 
-    Raises ConfigError, which names the variable, when the text is no such list.
+    Raises ConfigError, which names the variable, if the text is no such list.
     """
     counts = [_COUNT.fullmatch(part.strip()) for part in text.split(",")]
     if None in counts:
@@ -45,37 +45,38 @@ def most(text: str, name: str) -> int:
 
 
 def _entries(text: str, name: str) -> Iterator[list[str]]:
-    """The entries between commas outside of brackets, each as its parts: plain text, or brackets and what they hold."""
+    """Yield the entries, which are separated by commas outside of brackets, as parts: plain text, or brackets."""
     parts: list[str] = []
     at = 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if not token:
-            raise _wrong(name, text[at:])
+            raise _invalid(name, text[at:])
         if token[0] != ",":
             parts.append(token[0])
         elif parts:
             yield parts
             parts = []
         else:
-            raise _wrong(name, text[at:])
+            raise _invalid(name, text[at:])
         at = token.end()
-    if not parts:  # nothing at all, or nothing after the last comma
-        raise _wrong(name, text[-20:])
+    if not parts:  # the text is empty, or ends with a comma
+        raise _invalid(name, text[-20:])
     yield parts
 
 
 def _numbers(text: str, name: str) -> list[str]:
-    """The numbers of `08-11,20`, as they are written in host names."""
+    """Return the numbers of `08-11,20` as they are written in host names."""
     numbers: list[str] = []
     for part in text.split(","):
         ends = _RANGE.fullmatch(part)
         if not ends:
-            raise _wrong(name, f"[{text}]")
-        low, high = ends[1], ends[2] or ends[1]
-        # 8-11 gets longer as it counts; 8-011 and 011-12 are none of Slurm's.
+            raise _invalid(name, f"[{text}]")
+        low = ends[1]
+        high = ends[2] or low
+        # 8-11 gets longer while counting; Slurm does not write 8-011 and 011-12.
         if int(high) < int(low) or len(high) < len(low) or (len(high) > len(low) and high.startswith("0")):
-            raise _wrong(name, f"[{text}]")
+            raise _invalid(name, f"[{text}]")
         _check_size(len(numbers) + int(high) - int(low) + 1, name)
         numbers += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
     return numbers
@@ -86,6 +87,6 @@ def _check_size(count: int, name: str) -> None:
         raise ConfigError(f"EP204 {name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most")
 
 
-def _wrong(name: str, rest: str) -> ConfigError:
+def _invalid(name: str, rest: str) -> ConfigError:
     detail = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
     return ConfigError(f"EP207 {name} is no list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS")

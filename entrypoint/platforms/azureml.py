@@ -4,9 +4,9 @@ Sources: "Distributed GPU training guide" for NODE_RANK, MASTER_ADDR and AZ_BATC
 process a node; "Azure Batch runtime environment variables" for AZ_BATCH_HOST_LIST and AZ_BATCH_NODE_LIST, on which its
 compute clusters run; public job scripts for AZUREML_NODE_COUNT, AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
 
-Not promised, and derived here: the master is node 0, and the others follow in the order of the list. Where a node's
-rank is another, the roll call ends with an error that shows both. No compute promises a list of the nodes: without one,
-the spec has to name them.
+Not documented, and derived here: the master is node 0, and the others follow in the order of the list. If a node's rank
+differs, the roll call ends with an error that shows both. Not every kind of compute provides a list of the nodes:
+without one, the spec has to name them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from entrypoint.platforms._clues import Clues, names
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
 _RANKS = ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "OMPI_COMM_WORLD_RANK")
-# The most that each is where one process runs on a node.
+# The largest values with one process on each node.
 _ALONE = {"LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1}
 
 
 def site(facts: Facts) -> Site:
-    """The hosts and this node's rank, as far as the compute that the job runs on says them.
+    """Return the hosts and this node's rank, as far as the kind of compute provides them.
 
-    Raises ConfigError when a variable is not the number it has to be, or when the platform starts us twice on a node.
+    Raises ConfigError if a variable is not the number it has to be, or the platform starts several entrypoints a node.
     """
     clues = Clues("azureml", facts)
     _check_once_a_node(clues)
@@ -40,7 +40,7 @@ def site(facts: Facts) -> Site:
 
 
 def _check_once_a_node(clues: Clues) -> None:
-    """Raise ConfigError where we are one of several on a node: each would start all ranks of it."""
+    """Raise ConfigError if several entrypoints run on a node: each would start all its ranks."""
     for name, most in _ALONE.items():
         if (clues.number(name) or 0) > most:
             raise ConfigError(
@@ -51,7 +51,7 @@ def _check_once_a_node(clues: Clues) -> None:
 
 
 def _master_first(listed: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts, the master before the others: it is node 0, wherever the list has it."""
+    """Return the hosts with the master first: it is node 0, whatever its place in the list is."""
     for name in _MASTERS:
         for master in names(env.get(name, ""))[:1]:
             if master in listed:

@@ -1,7 +1,7 @@
-"""dstack: tasks on clouds, Kubernetes and one's own machines. Their nodes know each other by IP addresses.
+"""dstack: tasks on clouds, Kubernetes and one's own machines. Their nodes have IP addresses instead of names.
 
-Sources: dstack's documentation, "Environment variables" and "Distributed tasks"; its runner for what it leaves empty:
-DSTACK_NODES_IPS has an empty line for a node whose address it does not know. Line i is node i, and the first one is
+Sources: dstack's documentation, "Environment variables" and "Distributed tasks"; its runner for empty values:
+DSTACK_NODES_IPS has an empty line for a node whose address is unknown. Line i is node i, and the first one is
 DSTACK_MASTER_NODE_IP.
 """
 
@@ -13,9 +13,9 @@ from entrypoint.platforms._clues import Clues
 
 
 def site(facts: Facts) -> Site:
-    """The nodes' addresses, this node's rank and its GPUs, as dstack's variables give them.
+    """Return the nodes' addresses, this node's rank and its GPUs, from dstack's variables.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("dstack", facts)
     clues.take_hosts("DSTACK_NODES_IPS", "DSTACK_NODES_NUM")

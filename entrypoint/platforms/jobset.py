@@ -1,9 +1,9 @@
 """A JobSet on Kubernetes: several Jobs of one shape, whose Pods count from 0 in each of them.
 
 Sources: jobset.sigs.k8s.io, "Concepts" and the API's JobSetSpec (network) for the host names
-`<jobset>-<replicated job>-<job>-<pod>` and their Service `<jobset>`. A container gets JOB_COMPLETION_INDEX alone, which
-is <pod>. All else is in labels and annotations. A Job by itself may have a name of this shape: so that what is said
-here holds for both, this node's index is where its host name is among the spec's hosts.
+`<jobset>-<replicated job>-<job>-<pod>` and their Service `<jobset>`. A container gets only JOB_COMPLETION_INDEX, which
+is <pod>; everything else is in labels and annotations. A plain Job may have a name of this form, so for both the node's
+index is the place of its host name among the spec's hosts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from entrypoint.platforms._pods import job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the host name can be that of a JobSet's Pod."""
+    """Return whether the host name can be that of a JobSet's Pod."""
     return may_be_jobset(facts)
 
 
 def site(facts: Facts) -> Site:
-    """Nothing but the host name, and what the spec has to say."""
+    """Return the host name, and what the spec has to set."""
     front = job_of(facts).rpartition("-")[0] or "JOBSET-JOBS"
     clues = Clues("jobset", facts)
     clues.unknown["hosts"] = (

@@ -1,7 +1,7 @@
 """A Kubernetes Job whose Pods have an index (completionMode: Indexed), such as `entrypoint deploy kubernetes` writes.
 
 Sources: kubernetes.io, "Jobs" (completion mode) and "Job with Pod-to-Pod Communication" for JOB_COMPLETION_INDEX and
-the host name `<job>-<index>`. How many Pods there are, and their Service, is in no variable: ENTRYPOINT_HOSTS says it.
+the host name `<job>-<index>`. No variable has the number of Pods or their Service: set ENTRYPOINT_HOSTS.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from entrypoint.platforms._pods import INDEX, job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:
-    """Whether this is a Pod of a Job, and cannot be one of a JobSet, where each Job counts its Pods from 0 again."""
+    """Return whether this is a Pod of a Job, and not of a JobSet, where each Job counts its Pods from 0 again."""
     return not may_be_jobset(facts)
 
 
 def site(facts: Facts) -> Site:
-    """This Pod's index. The hosts are the spec's to say.
+    """Return this Pod's index. The spec has to set the hosts.
 
-    Raises ConfigError when the index is not a number.
+    Raises ConfigError if the index is not a number.
     """
     clues = Clues("kubernetes", facts)
     job = job_of(facts)
-    pod, index = job or "POD", facts.env.get(INDEX, "").strip() or "unset"
+    pod = job or "POD"
+    index = facts.env.get(INDEX, "").strip() or "unset"
     detail = f"host name {facts.hostname[:80]!r}, {INDEX} is {index}"
     clues.unknown["hosts"] = (
         "Kubernetes does not say how many Pods this Job has",

@@ -1,4 +1,4 @@
-"""No platform: docker run, compose or a bare machine. Our own variables say everything, so the site is empty."""
+"""No platform: docker run, compose or a bare machine. Only our own variables are used, so the site is empty."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from entrypoint.model import Facts, Site
 
 
 def site(facts: Facts) -> Site:
-    """Nothing but this container's host name, by which topology finds it among the spec's hosts."""
+    """Return this container's host name, by which topology finds it among the spec's hosts."""
     return Site(platform="local", hostname=facts.hostname)

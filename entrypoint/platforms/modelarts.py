@@ -6,16 +6,16 @@ file of the preset MPI image for MA_VJ_NAME's host name rule and for the order o
 "Enabling Dynamic Route Acceleration for Training Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs"
 (develop-modelarts-0096) for ma-pre-start.sh.
 
-With ROUTE_PLAN=true, and 3 nodes or more, the platform numbers the nodes anew: RANK_AFTER_ACC is this node's number
-then, and MA_MASTER_INDEX says which worker is the first. No node is told the numbers of all the others (an API of the
-platform gives them, ShowTrainingJobRoutePlan), and the roll call needs one order that all nodes know. So the order of
-VC_WORKER_HOSTS stays: a right order, not the accelerated one. RANK_AFTER_ACC beside it would be two orders in one job.
-Where HCCL reads a rank table, its ranks are the table's, whatever the order here. For the new order, name the hosts
-in it: ENTRYPOINT_HOSTS, and ENTRYPOINT_NODE_RANK with the value of RANK_AFTER_ACC.
+With ROUTE_PLAN=true and at least 3 nodes, the platform renumbers the nodes: RANK_AFTER_ACC is then this node's number,
+and MA_MASTER_INDEX the first worker. No node gets the numbers of all others (only the platform's API has them,
+ShowTrainingJobRoutePlan), and the roll call needs one order that all nodes know. So the order of VC_WORKER_HOSTS is
+used: a valid order, not the accelerated one. Using RANK_AFTER_ACC as well would mix two orders in one job.
+If HCCL reads a rank table, its ranks are the table's, whatever the order here is. For the new order, set
+ENTRYPOINT_HOSTS in that order, and ENTRYPOINT_NODE_RANK to the value of RANK_AFTER_ACC.
 
-The boot of a preset image runs ma-pre-start.sh, beside the boot file, before that file: to install packages, and to
+The boot of a preset image runs ma-pre-start.sh, next to the boot file, before that file: to install packages, and to
 "set global environment variables" for the training. In a custom image, such as ours, only the boot command runs, so
-that it is for us to run. No variable says which folder below MA_JOB_DIR is the code directory.
+the toolkit runs the script. No variable names the code directory below MA_JOB_DIR.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
 
 
 def site(facts: Facts) -> Site:
-    """The hosts, this node's index and the accelerators of each node, as the platform's variables give them.
+    """Return the hosts, this node's index and the accelerators of each node, from the platform's variables.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("modelarts", facts)
-    workers, servers = _workers(clues), _servers(clues)
+    workers = _workers(clues)
+    servers = _servers(clues)
     listeners = (*workers, *servers)
     lists = {clues.origins[field] for field in ("hosts", "tensorflow.ps") if field in clues.origins}
     if reason := wrong_ports(listeners, ", ".join(sorted(lists))):
@@ -79,7 +80,7 @@ def _take_job(clues: Clues) -> None:
 
 
 def _take_launcher(clues: Clues) -> None:
-    """Take what the job's engine is started by, if a variable says so."""
+    """Take the launcher of the job's engine, if a variable names it."""
     method = clues.env.get("MA_RUN_METHOD", "")
     if method and method not in _RUN_METHODS:
         hint = f"set it to {' or '.join(_RUN_METHODS)}, or unset it"
@@ -108,7 +109,8 @@ def _servers(clues: Clues) -> tuple[Listener, ...]:
         if servers := _listeners(clues.env.get(name, "")):
             clues.origins["tensorflow.ps"] = name
             return servers
-    job, size = clues.env.get("MA_VJ_NAME"), clues.number("VC_PS_NUM")
+    job = clues.env.get("MA_VJ_NAME")
+    size = clues.number("VC_PS_NUM")
     if not (job and size):
         return ()
     clues.origins["tensorflow.ps"] = "MA_VJ_NAME"
@@ -131,7 +133,7 @@ def _has_servers(clues: Clues) -> bool:
 
 
 def _listeners(text: str) -> tuple[Listener, ...]:
-    """Host and port of each entry of `[host:port,host:port]`; some leave the brackets or the ports out."""
+    """Return host and port of each entry of `[host:port,host:port]`; brackets and ports are optional."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]") and "]" not in text[:-1]:
         text = text[1:-1]
@@ -140,7 +142,7 @@ def _listeners(text: str) -> tuple[Listener, ...]:
 
 def _take_hosts(clues: Clues) -> None:
     nodes = clues.number("MA_NUM_HOSTS")
-    # Brackets and ports, as TensorFlow's lists have them, change nothing about who is in the job.
+    # Brackets and ports, as in TensorFlow's lists, are ignored.
     listed = tuple(host for host, _ in _listeners(clues.env.get("VC_WORKER_HOSTS", "")))
     job = clues.env.get("MA_VJ_NAME")
     if listed:
@@ -192,5 +194,5 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
 
 
 def _is_rerouted(env: Mapping[str, str]) -> bool:
-    """Whether the platform has numbered the nodes anew, for shorter ways between them."""
+    """Return whether the platform has renumbered the nodes, for shorter routes between them."""
     return env.get("ROUTE_PLAN", "").strip().lower() == "true" and bool(env.get("RANK_AFTER_ACC"))

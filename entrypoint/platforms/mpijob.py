@@ -4,10 +4,9 @@ Source: mpi-operator, pkg/controller/mpi_job_controller.go: K_MPI_JOB_ROLE in ev
 launcher's, as `host slots=N` for Open MPI and `host:N` for Intel MPI and MPICH; the host names `<job>-launcher` and
 `<job>-worker-<index>`; the ConfigMap `<job>-config`, which the hostfile is from.
 
-The launcher is in the hostfile, as its first line, only with `runLauncherAsWorker: true`. Workers are told of no other
-node, and not whether the launcher is one, so the number at the end of their name is not taken for a rank: a node is
-found by its own name in the hostfile, or in ENTRYPOINT_HOSTS. The platform does not promise the job's name: it is taken
-from the host names.
+The launcher is in the hostfile, as its first line, only with `runLauncherAsWorker: true`. Workers do not know the other
+nodes, nor whether the launcher is one, so the number at the end of their name is no rank: a node is found by its name
+in the hostfile, or in ENTRYPOINT_HOSTS. The job's name is not documented: it is derived from the host names.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _LAUNCHER = "-launcher"
 
 
 def site(facts: Facts) -> Site:
-    """The hosts of the hostfile, and this node's place and slots in it.
+    """Return the hosts of the hostfile, and this node's place and slots in it.
 
-    Raises ConfigError when the role is unknown, or a line of the hostfile cannot be read.
+    Raises ConfigError if the role is unknown, or a line of the hostfile cannot be parsed.
     """
     role = facts.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
@@ -55,7 +54,7 @@ def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | Non
 
 
 def _job(host: str) -> str:
-    """The job's name, as its host names begin; empty where they do not."""
+    """Return the job's name, with which its host names begin; empty if they have another form."""
     name = label(host)
     if name.endswith(_LAUNCHER):
         return name.removesuffix(_LAUNCHER)

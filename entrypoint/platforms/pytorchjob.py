@@ -1,12 +1,12 @@
 """Kubeflow's PyTorchJob (training-operator v1).
 
-Sources: training-operator, pkg/controller.v1/pytorch/envvar.go: PET_NNODES counts nodes; PET_NODE_RANK, and RANK beside
-MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE counts processes, with "auto" as one, and is not
+Sources: training-operator, pkg/controller.v1/pytorch/envvar.go: PET_NNODES counts nodes; PET_NODE_RANK, and RANK next
+to MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE counts processes, with "auto" as one, and is not
 read. master.go: MASTER_ADDR `<job>-master-0`. elastic.go: PET_RDZV_ENDPOINT, and PET_NNODES as `<min>:<max>` of the
 workers. common/job.go: each pod has a service of its name.
 
-The platform names the master alone. The workers' names are derived, `<job>-worker-<index>`. An elastic job's are known
-where it has no master and min is max, which is what the operator writes for a policy that names neither.
+The platform names only the master. The workers' names are derived, `<job>-worker-<index>`. Those of an elastic job are
+known if it has no master and min is max, which the operator writes for a policy that names neither.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ _RENDEZVOUS = "PET_RDZV_ENDPOINT"
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the host names are a PyTorchJob's, and not a TrainJob's."""
+    """Return whether the host names are a PyTorchJob's, and not a TrainJob's."""
     return _kubeflow.is_pytorchjob(facts)
 
 
 def site(facts: Facts) -> Site:
-    """The master, then the workers; of an elastic job the workers.
+    """Return the master, then the workers; of an elastic job only the workers.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("pytorchjob", facts)
-    env, master, replica = facts.env, _kubeflow.pytorchjob(facts.env), _kubeflow.replica(facts.hostname)
+    env = facts.env
+    master = _kubeflow.pytorchjob(env)
+    replica = _kubeflow.replica(facts.hostname)
     _take_rank(clues, bool(master))
     if not env.get(_RENDEZVOUS):
         _take_hosts(clues, master)
@@ -61,7 +63,8 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
     """Return the nodes of an elastic job, if their number is fixed."""
     text = clues.env.get(_NODES, "").strip()
     low, colon, high = text.partition(":")
-    least, most = number({_NODES: low}, _NODES), number({_NODES: high if colon else low}, _NODES)
+    least = number({_NODES: low}, _NODES)
+    most = number({_NODES: high if colon else low}, _NODES)
     if job and least and least == most:
         return tuple(f"{job}-worker-{index}" for index in range(least))
     clues.unknown["hosts"] = (
@@ -73,7 +76,7 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
 
 
 def _take_rank(clues: Clues, master: bool) -> None:
-    """Take this node's rank. RANK is one only where training-operator set it, next to MASTER_ADDR."""
+    """Take this node's rank. RANK is one only if training-operator set it, next to MASTER_ADDR."""
     names = ("PET_NODE_RANK", "RANK") if master else ("PET_NODE_RANK",)
     ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
     if len(set(ranks.values())) > 1:

@@ -1,9 +1,9 @@
 """Amazon SageMaker training jobs.
 
 Sources: SageMaker's documentation, "How Amazon SageMaker AI Provides Training Information" (resourceconfig.json, which
-is in every container) and the SageMaker Training Toolkit (SM_*, only in images that have it). Not promised, and derived
-here: the node of the lowest number is the first, so algo-2 comes before algo-10, although the file may list them as
-text is sorted.
+is in every container) and the SageMaker Training Toolkit (SM_*, only in images that have it). Not documented, and
+derived here: the node with the lowest number is the first, so algo-2 comes before algo-10, although the file may list
+them in the order of text.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _CONFIG = "/opt/ml/input/config/resourceconfig.json"
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the list of hosts is there: TRAINING_JOB_NAME alone may be anyone's."""
+    """Return whether there is a list of hosts: TRAINING_JOB_NAME alone may have another meaning."""
     return _CONFIG in facts.files or bool(facts.env.get("SM_HOSTS"))
 
 
 def site(facts: Facts) -> Site:
-    """The hosts, which of them is this one, and its GPUs, as the file or the toolkit's variables give them.
+    """Return the hosts, the place of this one and its GPUs, from the file or the toolkit's variables.
 
-    Raises ConfigError when SM_NUM_GPUS is not the number it has to be.
+    Raises ConfigError if SM_NUM_GPUS is not the number it has to be.
     """
     clues = Clues("sagemaker", facts)
     if _CONFIG in facts.files:
@@ -78,7 +78,7 @@ def _take_index(clues: Clues, current: str, origin: str) -> None:
 
 
 def _unclear(clues: Clues, summary: str, detail: str) -> None:
-    """Note that neither the hosts nor the index of this one are known."""
+    """Note that the hosts and the index of this one are unknown."""
     hint = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
     clues.unknown["hosts"] = clues.unknown["node_rank"] = (summary, detail, hint)
 
@@ -91,7 +91,7 @@ def _json(text: str) -> Any:
 
 
 def _hosts(entries: Any) -> tuple[str, ...]:
-    """The names, by their numbers; none where it is no list of names."""
+    """Return the names, sorted by their numbers; none if it is no list of names."""
     if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
         return ()
     return tuple(sorted(entries, key=_by_number))
@@ -104,7 +104,7 @@ def _by_number(host: str) -> tuple[str, int, str]:
 
 
 def _of_groups(groups: Any) -> tuple[str, ...]:
-    """The hosts of all instance groups of a heterogeneous cluster; none where there are no groups."""
+    """Return the hosts of all instance groups of a heterogeneous cluster; none if there are no groups."""
     if not isinstance(groups, list):
         return ()
     return tuple(host for group in groups if isinstance(group, dict) for host in _hosts(group.get("hosts")))

@@ -1,8 +1,8 @@
-"""SkyPilot: tasks on clusters of any cloud, of Kubernetes or of Slurm. Their nodes know each other by IP addresses.
+"""SkyPilot: tasks on clusters of any cloud, of Kubernetes or of Slurm. Their nodes have IP addresses instead of names.
 
 Sources: SkyPilot's documentation, "Distributed Multi-Node Jobs" and "Environment Variables and Secrets". Line i of
-SKYPILOT_NODE_IPS is node i. The variables of the setup stage are others (SKYPILOT_SETUP_*), maybe in another order:
-they are not read. No variable holds a name for the job: SKYPILOT_TASK_ID has `_` in it.
+SKYPILOT_NODE_IPS is node i. The variables of the setup stage (SKYPILOT_SETUP_*), maybe in another order,
+are not read. No variable has a valid name for the job: SKYPILOT_TASK_ID contains `_`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from entrypoint.platforms._clues import Clues
 
 
 def site(facts: Facts) -> Site:
-    """The nodes' addresses, this node's rank and its GPUs, as SkyPilot's variables give them.
+    """Return the nodes' addresses, this node's rank and its GPUs, from SkyPilot's variables.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("skypilot", facts)
     clues.take_hosts("SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES")

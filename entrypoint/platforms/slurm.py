@@ -1,8 +1,8 @@
 """Slurm: one entrypoint on each node of a job step, as `srun --ntasks-per-node=1` starts it.
 
 Sources: slurm.schedmd.com, "srun" and "sbatch" (output environment variables) and "Heterogeneous Jobs"; Slurm's
-src/common/env.c and slurmstepd for what a step sets anew: SLURM_STEP_* and SLURM_NODEID, which in a step of several
-components of a heterogeneous job speak of all its nodes. SLURM_JOB_* and SLURM_NNODES may be the whole job's.
+src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and SLURM_NODEID, which in a step of
+several components of a heterogeneous job count all its nodes. SLURM_JOB_* and SLURM_NNODES may be the whole job's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._nodelist import expand, most
 
 _STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
-# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run on the first node alone.
+# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run only on the first node.
 _SHELLS = ("4294967290", "4294967291")
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
@@ -22,14 +22,14 @@ _SRUN = "srun --ntasks-per-node=1"
 
 
 def matches(facts: Facts) -> bool:
-    """Whether Slurm started this process: its job's id alone is in a shell of `salloc` and in logins to its nodes."""
+    """Return whether Slurm started this process: shells of `salloc` and logins to nodes have only the job's id."""
     return bool(_is_step(Clues("slurm", facts)) or facts.env.get("SLURM_NODEID"))
 
 
 def site(facts: Facts) -> Site:
-    """The nodes of the step, this node's index among them and its GPUs.
+    """Return the nodes of the step, this node's index among them and its GPUs.
 
-    Raises ConfigError when a variable is not the number it has to be, or the step has several tasks on a node.
+    Raises ConfigError if a variable is not the number it has to be, or the step has several tasks on a node.
     """
     clues = Clues("slurm", facts)
     _check_tasks(clues)
@@ -42,16 +42,17 @@ def site(facts: Facts) -> Site:
 
 
 def _is_step(clues: Clues) -> bool:
-    """Whether this is a task of a step, which `srun` started."""
+    """Return whether this is a task of a step that `srun` started."""
     step = clues.env.get(clues.first(*_STEP), "").strip()
     return bool(step) and step not in _SHELLS
 
 
 def _check_tasks(clues: Clues) -> None:
-    """An entrypoint starts all ranks of its node. Two on a node would both be that node."""
-    name, several = "SLURM_LOCALID", bool(clues.number("SLURM_LOCALID"))
+    """Refuse several tasks on a node: an entrypoint starts all ranks of its node, so two would be the same node."""
+    name = "SLURM_LOCALID"
+    several = bool(clues.number(name))
     if not several and _is_step(clues):
-        # The second is what the job was asked for, where the step did not ask for another.
+        # The second is the job's setting, if the step has none of its own.
         name = clues.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
         several = most(clues.env.get(name) or "1", name) > 1
     if several:
@@ -102,8 +103,9 @@ def _missing(clues: Clues, name: str) -> Reason | None:
 
 
 def _is_other_node(clues: Clues) -> bool:
-    """Whether the list of nodes has another node in this one's place."""
-    index, name = clues.index, clues.env.get("SLURMD_NODENAME", "").strip()
+    """Return whether the list of nodes has another node in this one's place."""
+    index = clues.index
+    name = clues.env.get("SLURMD_NODENAME", "").strip()
     if index is None or not clues.hosts or name in ("", clues.hosts[index]):
         return False
     clues.origins.pop("node_rank", None)

@@ -1,13 +1,13 @@
-"""Kubeflow's TFJob (training-operator v1), and who else sets TF_CONFIG, such as Volcano's tensorflow plugin.
+"""Kubeflow's TFJob (training-operator v1), and others that set TF_CONFIG, such as Volcano's tensorflow plugin.
 
 Sources: training-operator, pkg/controller.v1/tensorflow/tensorflow.go: TF_CONFIG, its hosts
-`<job>-<task>-<index>.<namespace>.svc:<port>`, and what dynamic workers make of it; TensorFlow, "Distributed training":
+`<job>-<task>-<index>.<namespace>.svc:<port>`, and its form for dynamic workers; TensorFlow, "Distributed training":
 the tasks, and that an evaluator is no part of the cluster.
 
-Where there are parameter servers, a chief is one to us as well: the operator takes its end for the job's, and TF_CONFIG
-counts the workers without it. A program is not told otherwise by flags.
+With parameter servers, a chief remains a chief here: the operator takes its end for the job's, and TF_CONFIG counts the
+workers without it. The program then gets no flags that contradict this.
 
-The platform does not promise the job's name: it is taken from the first host's. It says nothing about accelerators.
+The job's name is not documented: it is derived from the first host's. The platform does not report accelerators.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ALONE = "evaluator"
 
 
 def matches(facts: Facts) -> bool:
-    """Whether TF_CONFIG names a cluster. One with a task alone is what some services give a program alone."""
+    """Return whether TF_CONFIG names a cluster. Some services set one with only a task for a single program."""
     return names_hosts(facts.env, _CONFIG)
 
 
 def site(facts: Facts) -> Site:
-    """The chief, the workers, then the parameter servers, as TF_CONFIG names them; an evaluator is a job of its own.
+    """Return the chief, the workers, then the parameter servers of TF_CONFIG; an evaluator is a job of its own.
 
-    Raises ConfigError when TF_CONFIG is not what TensorFlow reads.
+    Raises ConfigError if TF_CONFIG is not valid for TensorFlow.
     """
     cluster = parse(facts.env, _CONFIG)
     clues = Clues("tfjob", facts)
@@ -49,7 +49,8 @@ def site(facts: Facts) -> Site:
     if clues.index is None:
         clues.unknown["node_rank"] = cluster.beyond
     clues.take_job(_CONFIG, _job(clues.hosts[0], cluster))
-    servers, chiefs = cluster.hosts(("ps",)), cluster.hosts(_CHIEFS)
+    servers = cluster.hosts(("ps",))
+    chiefs = cluster.hosts(_CHIEFS)
     workers = len(cluster.hosts(_WORKERS))
     tasks = ("worker",) * workers + ("ps",) * len(servers) if servers else ()
     return clues.site(tasks=tasks, chief=bool(servers and chiefs))
@@ -74,7 +75,8 @@ def _unknown(cluster: Cluster) -> Reason | None:
 
 
 def _job(host: str, cluster: Cluster) -> str:
-    """Return the job's name, as the first host's begins; empty if it does not."""
-    first, task = label(host), next(task for task in _TASKS if cluster.tasks.get(task))
+    """Return the job's name, with which the first host's begins; empty if it has another form."""
+    first = label(host)
+    task = next(task for task in _TASKS if cluster.tasks.get(task))
     name = first.removesuffix(f"-{task}-0")
     return name if name != first else ""

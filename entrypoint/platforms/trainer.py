@@ -4,11 +4,11 @@ Sources: trainer, pkg/runtime/framework/plugins/torch/torch.go: PET_NNODES, PET_
 PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go: JAX_NUM_PROCESSES, one process a node, JAX_PROCESS_ID and
 JAX_COORDINATOR_ADDRESS, the same name with a port; JobSet for the host names `<jobset>-<group>-<job>-<pod>.<jobset>`.
 
-torch and JAX are told the first node alone. The others' names are derived from it: the last number is the node's rank.
+torch and JAX get only the first node's name. The others' names are derived from it: the last number is the node's rank.
 
 Of an MPI runtime (plugins/mpi/mpi.go) only the launcher, `<job>-launcher-0-0`, has the hostfile, from the ConfigMap
-`<job>-mpi-hostfile`, and is in it with `runLauncherAsNode: true`; the nodes, `<job>-node-0-<index>`, are told nothing.
-A hostfile of such names tells the TrainJob, wherever it is mounted. Its order is that of the runtime's replicatedJobs.
+`<job>-mpi-hostfile`, and is in it with `runLauncherAsNode: true`; the nodes, `<job>-node-0-<index>`, get no names.
+A hostfile of such names identifies the TrainJob. Its order is that of the runtime's replicatedJobs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from entrypoint.platforms import _hostfile, _kubeflow
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._names import label, numbered
 
-_LAUNCHER, _NODE = "-launcher-0-0", "-node-0-"
+_LAUNCHER = "-launcher-0-0"
+_NODE = "-node-0-"
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the first node's address, or the first of a hostfile, is a TrainJob's."""
+    """Return whether the first node's address, or the first of a hostfile, is a TrainJob's."""
     return bool(_kubeflow.trainjob(facts.env)[0] or _of_mpi(facts))
 
 
 def site(facts: Facts) -> Site:
-    """The nodes of the TrainJob, by its name and their number.
+    """Return the nodes of the TrainJob, from its name and their number.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     job, address = _kubeflow.trainjob(facts.env)
     if not job and (job := _of_mpi(facts)):
@@ -53,7 +54,7 @@ def site(facts: Facts) -> Site:
 
 
 def _of_mpi(facts: Facts) -> str:
-    """The name of the TrainJob whose launcher or node is first in the hostfile; empty where there is none."""
+    """Return the name of the TrainJob whose launcher or node is first in the hostfile; empty if there is none."""
     for host in _hostfile.names(facts.files)[:1]:
         pod, _, service = host.partition(".")
         node = numbered(pod, _NODE)

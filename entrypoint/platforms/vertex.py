@@ -3,8 +3,8 @@
 Sources: Vertex AI, "Distributed training": the worker pools, "The format of CLUSTER_SPEC", and that a Reduction
 Server, which is Google's own image, is a third pool. google.cloud.aiplatform.training_utils reads CLOUD_ML_JOB_ID.
 
-Nodes are the first two pools, the primary replica and the workers. What the third and fourth do is the user's choice
-(parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not say which: a container there is refused.
+Nodes are the first two pools, the primary replica and the workers. The user chooses the role of the third and fourth
+(parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not show it: a container there is refused.
 
 The services behind these names forward few ports. Google's samples have sshd on 2222: set ENTRYPOINT_SSH_PORT=2222.
 """
@@ -20,14 +20,14 @@ _POOLS = ("workerpool0", "workerpool1")  # the primary replica is the first node
 
 
 def matches(facts: Facts) -> bool:
-    """Whether CLUSTER_SPEC is Vertex AI's: others may have a variable of that name."""
+    """Return whether CLUSTER_SPEC is Vertex AI's: other systems may have a variable of that name."""
     return _POOLS[0] in facts.env.get(_SPEC, "")
 
 
 def site(facts: Facts) -> Site:
-    """The primary replica, then the workers.
+    """Return the site: the primary replica, then the workers.
 
-    Raises ConfigError when CLUSTER_SPEC is not as documented.
+    Raises ConfigError if CLUSTER_SPEC is not as documented.
     """
     cluster = parse(facts.env, _SPEC)
     clues = Clues("vertex", facts)

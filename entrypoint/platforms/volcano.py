@@ -3,8 +3,8 @@
 Sources: volcano.sh, "Job Plugins"; Volcano's pkg/controllers/job/plugins: `env` for VC_TASK_INDEX, which counts within
 a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and /etc/volcano/<task>.host, which every Pod has of every task.
 A list that is too long for the environment is only in the file. Without the plugin `env` these files, which are mounted
-into every Pod, are what tells Volcano; the host name says which Pod this is. Nothing says in which order the job has
-its tasks: we take them by name, with numbers in it as numbers, and parameter servers (`ps`) last.
+into every Pod, identify Volcano, and the host name identifies the Pod. The order of a job's tasks is unknown: they are
+sorted by name, with numbers in it as numbers, and parameter servers (`ps`) last.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from entrypoint.platforms._names import label
 from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
-_FOLDER, _END = "/etc/volcano/", ".host"
+_FOLDER = "/etc/volcano/"
+_END = ".host"
 _LISTED = re.compile("VC_(.+)_(?:HOSTS|NUM)")
 _SHOWN = 4  # variables in one message
-_Tasks = dict[str, tuple[str, ...]]  # a task's name, as it is in variables -> its hosts
+_Tasks = dict[str, tuple[str, ...]]  # a task's name, in the form of variables -> its hosts
 
 
 def matches(facts: Facts) -> bool:
-    """Whether the plugin env gave this Pod an index, or the plugin svc files, which are nobody else's."""
+    """Return whether the plugin env has set an index, or the plugin svc its files, which no other platform has."""
     return any(map(facts.env.get, _INDEX)) or any(map(_is_list, facts.files))
 
 
 def site(facts: Facts) -> Site:
-    """The hosts of all tasks, and this node's index among them.
+    """Return the hosts of all tasks, and this node's index among them.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("volcano", facts)
     tasks = _tasks(clues, facts)
     _take_index(clues, facts.hostname, tasks)
     _take_job(clues)
     if clues.hosts and "PS" in tasks and len(tasks) > 1:
-        each = ("ps" if task == "PS" else "worker" for task in tasks for _ in tasks[task])
-        return clues.site(tasks=tuple(each))
+        kinds = ("ps" if task == "PS" else "worker" for task in tasks for _ in tasks[task])
+        return clues.site(tasks=tuple(kinds))
     return clues.site()
 
 
 def _tasks(clues: Clues, facts: Facts) -> _Tasks:
     """Return the tasks that have hosts, or should have, in the order of their nodes."""
-    lists, files = _lists(facts.env), _files(facts.files)
+    lists = _lists(facts.env)
+    files = _files(facts.files)
     names = {match[1] for name in facts.env if (match := _LISTED.fullmatch(name))}
     tasks: _Tasks = {}
     sources: list[str] = []
     for task in sorted({*names, *lists, *files}, key=_order):
-        variable, path = (each.get(task, (f"VC_{task}_HOSTS", ())) for each in (lists, files))
+        variable, path = (entries.get(task, (f"VC_{task}_HOSTS", ())) for entries in (lists, files))
         source, hosts = variable if variable[1] else path
         count = clues.number(f"VC_{task}_NUM")
         if variable[1] and path[1] and variable[1] != path[1]:
@@ -82,13 +84,13 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
 
 
 def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Task -> the variable with its hosts, and the hosts."""
+    """Return task -> the variable with its hosts, and the hosts."""
     matches = {name: _LISTED.fullmatch(name) for name in env if name.endswith("_HOSTS")}
     return {match[1]: (name, _split(env[name].replace(",", "\n"))) for name, match in matches.items() if match}
 
 
 def _files(files: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Task -> the file with its hosts, and the hosts."""
+    """Return task -> the file with its hosts, and the hosts."""
     paths = filter(_is_list, files)
     return {_variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in paths}
 
@@ -102,12 +104,12 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _variable(task: str) -> str:
-    """A task's name as it is in variables."""
+    """Return a task's name in the form of variables."""
     return task.upper().replace("-", "_")
 
 
 def _order(task: str) -> tuple[bool, list[str | int]]:
-    """worker-2 before worker-10."""
+    """Return a sort key with worker-2 before worker-10."""
     parts = re.split("([0-9]{1,18})", task)
     return task == "PS", [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
@@ -115,13 +117,14 @@ def _order(task: str) -> tuple[bool, list[str | int]]:
 def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
     """Take this node's place among all nodes, by its host name; the variables count within its task."""
     name = clues.first(*_INDEX)
-    index, pod = clues.number(name), label(hostname)
+    index = clues.number(name)
+    pod = label(hostname)
     matches = [rank for rank, host in enumerate(clues.hosts) if label(host) == pod]
     if len(tasks) == 1 and len(matches) != 1:
         clues.take_index(name)
         return
     if not clues.hosts:
-        return  # topology looks for the host name among the spec's hosts
+        return  # topology searches the host name among the spec's hosts
     if len(matches) != 1:
         clues.unknown["node_rank"] = (
             f"{name} counts within a task, and nothing says which task this Pod is of",

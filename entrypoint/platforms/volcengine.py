@@ -3,9 +3,9 @@
 Source: its documentation, "List of common environment variables" (MLP_*); public job scripts for MLP_GPU. Hosts of a
 role are IP addresses, and MLP_ROLE_INDEX counts among those of one role.
 
-Not promised, and derived here: nodes are numbered chief first, then workers, then parameter servers. Chief and workers
-are workers to us, and parameter servers want the launcher tensorflow; to give TensorFlow a chief, set tensorflow.chief.
-The other roles (SERVER and SCHEDULER of MXNet and BytePS, EVALUATOR) are in no launcher's job.
+Not documented, and derived here: nodes are numbered chief first, then workers, then parameter servers. The chief counts
+as a worker, and parameter servers need the launcher tensorflow; to give TensorFlow a chief, set tensorflow.chief.
+No launcher starts the other roles (SERVER and SCHEDULER of MXNet and BytePS, EVALUATOR).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _Roles = Mapping[str, tuple[str, ...]]  # role -> its hosts
 
 
 def site(facts: Facts) -> Site:
-    """The hosts of all roles, this node's place among them and its GPUs, as the platform's variables give them.
+    """Return the hosts of all roles, this node's place among them and its GPUs, from the platform's variables.
 
-    Raises ConfigError when a variable is not the number it has to be.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("volcengine", facts)
     role = facts.env.get("MLP_ROLE", "").strip().upper()
@@ -47,14 +47,15 @@ def site(facts: Facts) -> Site:
 
 
 def _list(env: Mapping[str, str], role: str) -> str:
-    """The variable, or variables, with the hosts of a role."""
+    """Return the variable, or variables, with the hosts of a role."""
     whole = f"MLP_{role}_ALL_HOSTS"
     return whole if env.get(whole) or not env.get(f"MLP_{role}_0_HOST") else f"MLP_{role}_*_HOST"
 
 
 def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
     """Return the nodes of a role, in the order of their indices."""
-    counter, variable = f"MLP_{role}_NUM", _list(clues.env, role)
+    counter = f"MLP_{role}_NUM"
+    variable = _list(clues.env, role)
     nodes = clues.number(counter) or 1
     entries = [clues.env.get(f"MLP_{role}_{index}_HOST", "") for index in range(nodes)]
     listed = names(clues.env.get(variable, "")) or names(",".join(entries))
@@ -68,7 +69,7 @@ def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
 
 
 def _check_roles(clues: Clues, roles: _Roles) -> None:
-    """Note why these nodes are no job of any launcher's."""
+    """Note why no launcher can start these nodes."""
     for role in _OTHERS:
         if clues.number(f"MLP_{role}_NUM"):
             clues.unknown["hosts"] = (
@@ -86,19 +87,20 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
 
 
 def _ports(clues: Clues, roles: _Roles) -> tuple[int, ...]:
-    """Return where the program of each node listens; nothing if one of them has no port."""
+    """Return the ports of the nodes' programs; none if one of them has no port."""
     names = [f"MLP_{role}_{index}_PORT" for role, hosts in roles.items() for index in range(len(hosts))]
     ports = {name: clues.env.get(name, "").strip() for name in names}
-    wrong = [f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)]
-    if wrong:
+    invalid = [f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)]
+    if invalid:
         hint = "fix it, or set ENTRYPOINT_HOSTS"
-        clues.unknown["hosts"] = ("a port is a number from 1 to 65535", some(wrong, 4), hint)
-    return tuple(map(int, ports.values())) if all(ports.values()) and not wrong else ()
+        clues.unknown["hosts"] = ("a port is a number from 1 to 65535", some(invalid, 4), hint)
+    return tuple(map(int, ports.values())) if all(ports.values()) and not invalid else ()
 
 
 def _take_index(clues: Clues, role: str, roles: _Roles) -> None:
     """Take this node's place among the nodes of all roles; the variable counts within its own."""
-    name, hint = "MLP_ROLE_INDEX", "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
+    name = "MLP_ROLE_INDEX"
+    hint = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
     index = clues.number(name)
     if role not in _ROLES:
         summary = "this node has no role that a launcher starts"

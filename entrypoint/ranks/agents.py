@@ -16,23 +16,23 @@ ALL = "agents"  # the pipe with the hosts' names
 
 
 class Agents:
-    """Listens for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there.
+    """Listener for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there.
 
-    Without a file the command is "": a word in the pipe that is no agent's ends nothing but that agent. A host gets one
-    daemon: a program that writes its name once more would have a second one started, and mpirun would wait forever.
+    The command is "" if the agent's file is missing: then only the agent of that host ends. Each host gets one daemon:
+    if a program wrote the host's name again, a second one would start, and mpirun would wait forever.
     """
 
     def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
         self._run_dir = run_dir
         self._hosts = hosts
         self._wanted = wanted
-        self._served: set[str] = set()  # hosts whose command is passed on
-        # Open from the start, so that an agent never waits for us to open one, and notices our end.
+        self._served: set[str] = set()  # hosts whose command was passed on
+        # Open from the start, so that an agent never waits for the other side, and notices when this process ends.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
-        self._asks = PipeListener(run_dir, ALL, self._asked)
+        self._requests = PipeListener(run_dir, ALL, self._on_request)
 
-    def _asked(self) -> None:
-        for line in self._asks.take() or ():
+    def _on_request(self) -> None:
+        for line in self._requests.take() or ():
             host = line.decode(errors="replace")
             if host in self._hosts and host not in self._served:
                 command = ""
@@ -43,12 +43,12 @@ class Agents:
                 self._wanted(self._hosts[host], command)
 
     def answer(self, rank: int, status: int) -> None:
-        """Have the agent of that node end with this status."""
-        with contextlib.suppress(BlockingIOError):  # full: nobody reads what was answered before
+        """Make the agent of a node end with this status."""
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: nobody has read the earlier answers
             os.write(self._replies[rank], b"%d\n" % status)
 
     def close(self) -> None:
-        """Whoever still waits gets no answer."""
-        self._asks.close()
+        """Close the pipes: agents that still wait get no answer."""
+        self._requests.close()
         for pipe in self._replies.values():
             os.close(pipe)

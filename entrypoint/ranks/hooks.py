@@ -1,6 +1,6 @@
-"""Start hooks: what an image, a mount or a platform's user wants done on this node before its part of the job starts.
+"""Start hooks: programs of the image, a mount or the platform that run on this node before its part of the job.
 
-They run once, whatever `restarts` says.
+They run once, whatever the value of `restarts` is.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from entrypoint.text import Log
 from entrypoint.values import replace
 
 FOLDER = Path("/etc/entrypoint/start.d")
-# Runs the script $0 in this bash, as what it exports is wanted. File {0} gets all variables before it, an empty entry,
+# Runs the script $0 in this bash, since its exports are needed. File {0} gets all variables before it, an empty entry,
 # and all variables after it; `exit` in the script ends this shell.
 _SOURCE = """command -p env -0 >&{0}; printf '\\0' >&{0}
 trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
 . "$0"
 """
-_OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # what every shell changes
+_OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # changed by every shell
 
 
 def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log) -> tuple[Outcome | None, Facts, Plan]:
-    """The outcome of the first start hook that fails; facts and plan, with what the hooks have changed."""
-    env, grace, script = environment(facts.env, draft.env), spec.timeouts.grace, draft.topology.pre_start
+    """Run the start hooks. Return the outcome of the first that fails, and facts and plan as the hooks changed them."""
+    env = environment(facts.env, draft.env)
+    grace = spec.timeouts.grace
+    script = draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
         failed = run(env, draft.workdir, grace, signals, log)
         if script and not (failed or signals.stopped):
             failed, changed = source(script, env, grace, signals, log)
-    own = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
-    now = replace(facts, env=own, interfaces=network.interfaces())  # a hook may have brought one up
-    if failed or now == facts:
+    variables = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
+    new_facts = replace(facts, env=variables, interfaces=network.interfaces())  # a hook may have brought one up
+    if failed or new_facts == facts:
         return failed, facts, draft
-    return None, now, settle(spec, now, draft.topology)
+    return None, new_facts, settle(spec, new_facts, draft.topology)
 
 
 def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log) -> Outcome | None:
-    """Run the folder's executables by name, each to its end; the outcome of the first that fails, or None.
+    """Run the folder's executables one after another, by name. Return the outcome of the first that fails, or None.
 
-    A signal that stops us stops the hook, which has the grace (seconds), and no other is run. What they print goes to
-    stderr, since stdout is the job's. Names that begin with a dot are ignored: Kubernetes puts its own into
+    A signal that stops this node stops the hook, which gets the grace (seconds), and no other hook is run. Their output
+    goes to stderr, since stdout is the job's. Names that begin with a dot are ignored: Kubernetes creates such files in
     mounted folders.
     """
     try:
@@ -65,17 +67,16 @@ def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: L
 def source(
     script: str, env: Mapping[str, str], grace: float, signals: Signals, log: Log
 ) -> tuple[Outcome | None, dict[str, str | None]]:
-    """Run a platform's shell script in the folder above its own, as `run` runs a hook.
+    """Run a platform's shell script in the parent of its folder, as `run` runs a hook.
 
-    Returns the outcome where it fails, and each variable that it has exported or changed; None for one that it has
-    unset.
+    Returns the outcome if it fails, and each variable that it has exported or changed; None for one that it has unset.
     """
     name = os.path.basename(script)
     log(f"start hook {name}")
     with open(os.memfd_create("environment"), "rb") as file:
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
-        failed = asyncio.run(_alone(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),)))
+        failed = asyncio.run(_run_one(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),)))
         file.seek(0)
         changed = _changed(file.read())
     if changed and not failed:
@@ -84,7 +85,7 @@ def source(
 
 
 def _changed(written: bytes) -> dict[str, str | None]:
-    """What differs between two environments, which an empty entry parts; nothing where the second is missing."""
+    """Return the differences between two environments, separated by an empty entry; none if the second is missing."""
     before, _, after = written.partition(b"\0\0")
     old, new = (dict(entry.split(b"=", 1) for entry in part.split(b"\0") if entry) for part in (before, after))
     names = sorted({*old, *new} - _OF_SHELLS) if new else []
@@ -99,40 +100,41 @@ async def _run(
         if signals.stopped:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
-            do = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
-            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {do}")
+            hint = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
+            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}")
             continue
         log(f"start hook {hook.name}")
-        if failed := await _alone(hook.name, [str(hook)], env, cwd, grace, signals):
+        if failed := await _run_one(hook.name, [str(hook)], env, cwd, grace, signals):
             return failed
     return None
 
 
-async def _alone(
+async def _run_one(
     name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, **more: Any
 ) -> Outcome | None:
-    """One hook, from its start to its end; its outcome where it fails by itself."""
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    signals.take(lambda _, again: (hurry if again else stop).set())
+    """Run one hook to its end. Return its outcome if it fails, and was not stopped."""
+    stop = asyncio.Event()
+    force = asyncio.Event()
+    signals.take(lambda _, again: (force if again else stop).set())
     try:
         started = await children.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more)
     except OSError as error:
         return process.cannot_start(argv, error)
-    status = process.exit_status(await _ended(started, stop, hurry, grace))
+    status = process.exit_status(await _finish(started, stop, force, grace))
     if status != 0 and not signals.stopped:
         return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
     return None
 
 
-async def _ended(hook: asyncio.subprocess.Process, stop: asyncio.Event, hurry: asyncio.Event, grace: float) -> int:
-    """Its exit status: it ended by itself, or was stopped. Then all that it has started has the grace, too."""
-    ended, told, hurried = (asyncio.create_task(each) for each in (hook.wait(), stop.wait(), hurry.wait()))
-    await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+async def _finish(hook: asyncio.subprocess.Process, stop: asyncio.Event, force: asyncio.Event, grace: float) -> int:
+    """Return the hook's exit status. If it is stopped, all processes that it has started get the grace, too."""
+    ended, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
+    await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
-        await asyncio.wait({all_ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         process.sweep()
         all_ended.cancel()
-    told.cancel()
-    hurried.cancel()
+    stopped.cancel()
+    forced.cancel()
     return await ended

@@ -1,4 +1,4 @@
-"""Finds a launcher that starts below a rank: it would make several trainings of one, and each would end with 0.
+"""Finds a launcher below a rank: the job would become several trainings, each of which may end with 0.
 
 Each rank's supervisor imports this once its program runs.
 """
@@ -10,15 +10,15 @@ from entrypoint.system.proc import state, tree
 
 
 def launcher_below(program: int) -> str:
-    """The name of a launcher that this process of the rank is, or that runs below it; "" where there is none.
+    """Return the name of the launcher that this process is, or that runs below it; "" if there is none.
 
-    What starts training counts wherever it is. What starts any program over MPI counts where only shells and wrappers
-    have led to it: a program may well start a simulator by mpirun.
+    A launcher of trainings counts anywhere. An MPI launcher counts only if all its ancestors in the rank are shells or
+    wrappers, since a program may legitimately start a simulator with mpirun.
     """
     for pid in tree(program):
-        words = command_line(pid)
-        ours, name = launcher_of(words)
-        if not ours or not starts_own_job(words) or _joined_by_variables(pid):
+        argv = command_line(pid)
+        is_launcher, name = launcher_of(argv)
+        if not is_launcher or not starts_own_job(argv) or _joined_by_variables(pid):
             continue
         if not is_mpi(name) or _by_shells(pid, program):
             return name
@@ -26,8 +26,8 @@ def launcher_below(program: int) -> str:
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that a process was started with; none where it is gone."""
-    return [word.decode("utf-8", "surrogateescape") for word in _entries(pid, "cmdline")]
+    """Return the argv of a process; empty if it is gone."""
+    return [argument.decode("utf-8", "surrogateescape") for argument in _entries(pid, "cmdline")]
 
 
 def _entries(pid: int, name: str) -> list[bytes]:
@@ -39,7 +39,7 @@ def _entries(pid: int, name: str) -> list[bytes]:
 
 
 def _joined_by_variables(pid: int) -> bool:
-    """Whether variables tell torch's launcher of others that it is to join."""
+    """Return whether variables make torch's launcher join launchers on other nodes."""
     return any(
         name == b"PET_NNODES" and value not in (b"", b"1", b"1:1")
         for name, _, value in (entry.partition(b"=") for entry in _entries(pid, "environ"))
@@ -47,7 +47,7 @@ def _joined_by_variables(pid: int) -> bool:
 
 
 def _by_shells(pid: int, program: int) -> bool:
-    """Whether shells and wrappers alone are between this process and the rank's own, or are that one."""
+    """Return whether all processes from the rank's own down to the parent of this one are shells or wrappers."""
     while pid not in (0, program):
         pid = state(pid)[1]
         if not only_starts_others(command_line(pid)):
@@ -56,7 +56,7 @@ def _by_shells(pid: int, program: int) -> bool:
 
 
 def message(name: str, rank: str) -> str:
-    """What is said of it."""
-    do = "give the job's launcher the program alone, or set launcher: plain, which starts the command once a node"
-    what = f"EP118 `{name}` started inside rank {rank} of a job of several, and would train once a rank"
-    return f"{what} | the job's launcher has started the ranks already | {do}\n"
+    """Return the message about a nested launcher."""
+    hint = "give the job's launcher the program alone, or set launcher: plain, which starts the command once a node"
+    summary = f"EP118 `{name}` started inside rank {rank} of a job of several, and would train once a rank"
+    return f"{summary} | the job's launcher has started the ranks already | {hint}\n"

@@ -9,11 +9,11 @@ from entrypoint.system.clock import rest
 from entrypoint.system.rank_table import look
 from entrypoint.text import Log
 
-_LOOK = 0.5  # seconds between two looks: not every kind of mount sends an event when a file changes
+_INTERVAL = 0.5  # seconds between two reads: not every kind of mount sends an event when a file changes
 
 
 async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Cards:
-    """This node's cards, once the table is complete. Waits while it is absent, empty, half-written or initializing.
+    """Return this node's cards, once the table is complete: it may be absent, empty, half-written or initializing.
 
     Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
     """
@@ -26,6 +26,6 @@ async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Card
                 if waiting.elapsed() >= limit:
                     raise
                 waiting.update(f"rank table {error.where}", error.reason)
-            await rest(_LOOK)
+            await rest(_INTERVAL)
     finally:
         waiting.close()

@@ -1,8 +1,8 @@
-"""Reaps orphans: processes that programs leave behind become our children, and would stay as zombies.
+"""Reaps orphans: processes that programs leave behind become children of this process, and would stay as zombies.
 
-Python reaps the children that it started, and tini does not see what we adopted as a subreaper. A zombie that is there
-at two looks is not one of Python's own; reaping those would lose their status.
-A daemon of mpirun's is never Python's own: its end is reported at once.
+Python reaps the children that it has started, and tini does not get those that a subreaper adopts. Reaping one of
+Python's children would lose its status, so only a zombie that is present in two scans is reaped: it is an orphan.
+mpirun's daemon is never a child that Python has started: its end is reported at once.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from collections.abc import Callable
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.system import proc
 
-_PATIENCE = 2.0  # seconds between two looks; Python reaps its own within milliseconds
+_PATIENCE = 2.0  # seconds between two scans; Python reaps its children within milliseconds
 
 
 class Reaper:
-    """Looks after the children of this process from now on."""
+    """Reaps orphaned children of this process until it is closed."""
 
     def __init__(self, daemon_ended: Callable[[str, int], None]) -> None:
         """`daemon_ended` gets the name and the wait status of each of mpirun's daemons."""
         self._daemon_ended = daemon_ended
         self._loop = asyncio.get_running_loop()
-        self._seen: set[int] = set()
+        self._zombies: set[int] = set()
         self._planned: asyncio.TimerHandle | None = None
         self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
 
     def _soon(self) -> None:
-        for pid, name in _zombies().items():
+        for pid, name in _zombie_names().items():
             if name in DAEMONS:
                 with contextlib.suppress(ChildProcessError):
                     self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
         if self._planned is None:
-            self._planned = self._loop.call_later(_PATIENCE, self._look)
+            self._planned = self._loop.call_later(_PATIENCE, self._scan)
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         self._planned = None
-        zombies = set(_zombies())
-        for pid in zombies & self._seen:
+        zombies = set(_zombie_names())
+        for pid in zombies & self._zombies:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        self._seen = zombies - self._seen
-        if self._seen:
+        self._zombies = zombies - self._zombies
+        if self._zombies:
             self._soon()
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Reaper:
             self._planned.cancel()
 
 
-def _zombies() -> dict[int, str]:
-    """Children of this process that have ended and were not waited for: pid -> name."""
-    own = str(os.getpid())
-    return {pid: name for pid, name, (state, parent, *_) in proc.processes() if (state, parent) == ("Z", own)}
+def _zombie_names() -> dict[int, str]:
+    """Return the children of this process that have ended and were not waited for: pid -> name."""
+    parent_pid = str(os.getpid())
+    return {pid: name for pid, name, (state, parent, *_) in proc.processes() if (state, parent) == ("Z", parent_pid)}

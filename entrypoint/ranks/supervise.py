@@ -1,4 +1,4 @@
-"""The file that Python is given for a supervisor: it would compile supervisor.py, given that, anew at every start."""
+"""The script that starts a supervisor. Python would compile supervisor.py at each start if that were the script."""
 
 from __future__ import annotations
 

@@ -66,27 +66,33 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.stream import Whole
 
-_BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee` ends by itself with its input
+_BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
 _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
-_STUCK = 5.0  # seconds after a failure without anybody reading our output: then it is dropped
+_STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
 _FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
-_TERM, _KILL = 15, 9
-_OS_ERROR, _CANT_CREATE, _RETRY, _NESTED = 71, 73, 75, 78  # as in entrypoint/errors.py
-_E2BIG, _EAGAIN = 7, 11  # too long for execve(2); limit on processes reached
+_TERM = 15
+_KILL = 9
+# Exit statuses as in entrypoint/errors.py.
+_OS_ERROR = 71
+_CANT_CREATE = 73
+_RETRY = 75
+_NESTED = 78
+_E2BIG = 7  # too long for execve(2)
+_EAGAIN = 11  # limit on processes reached
 _LAUNCHER_ENDS = _signal.SIGRTMIN  # from the process that the launcher knows: the launcher has sent it SIGTERM
-# The program gets its process group's signals itself; this process only waits, to say how the program ended.
+# The program gets the signals of its process group itself; this process waits, to report how the program ended.
 _IGNORED = (
     _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
 )  # fmt: skip
 
-# What sshd, ssh and the login shell set; ranks on mpirun's own node do not have these, so no rank should.
+# Set by sshd, ssh and the login shell; ranks on mpirun's own node do not have these, so no rank should.
 _OF_LOGINS = (
     "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
-    """Run the program of this command line, and return its status."""
+    """Run the program of this command line and return its status."""
     options, program = _read(argv)
     hold_standard_streams()
     # Hold signals until the program has started: one must not end this process without a report.
@@ -111,7 +117,7 @@ def main(argv: list[str]) -> int:
         supervised.everywhere = "--signals" not in options
         status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
-        status = _cannot_keep(program[0], error, options, tail)
+        status = _report_error(program[0], error, options, tail)
     if status and "--tail" in options:
         _save(options["--tail"], tail)
     if status:
@@ -133,25 +139,27 @@ def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     for name in {"--log", "--rank", "--nested", "--tail"} & options.keys():
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
-        program = [word[1:] if word[:1] == "\\" and word.lstrip("\\") == ":" else word for word in program]
+        program = [
+            argument[1:] if argument[:1] == "\\" and argument.lstrip("\\") == ":" else argument for argument in program
+        ]
     return options, program
 
 
-def _cannot_keep(program: str, error: OSError, options: dict[str, str], tail: bytearray) -> int:
-    """Print why the program cannot be started or supervised. Returns the status."""
+def _report_error(program: str, error: OSError, options: dict[str, str], tail: bytearray) -> int:
+    """Print why the program cannot be started or supervised, and return the status."""
     text = f"cannot keep {program} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
     tail += text.encode("utf-8", "surrogateescape")
     try:  # noqa: SIM105  importing contextlib is slow
         write_all(2, bytes(tail))
     except OSError:
-        pass  # nobody reads it, or the disk is full
+        pass  # there is no reader, or the disk is full
     if error.errno == _EAGAIN:
         return _RETRY
     return _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
 
 
 def _leave(supervised: Supervised, status: int, options: dict[str, str], reporter: Reporter) -> int:
-    """Pass on what the program and what it left running still print, and report the end. Returns the exit status."""
+    """Pass on the remaining output of the program and its leftovers, report the end, and return the exit status."""
     linger = options.get("--linger", "")
     apart = linger == "apart" and supervised.passes_on()
     if not apart:
@@ -165,7 +173,7 @@ def _leave(supervised: Supervised, status: int, options: dict[str, str], reporte
     reporter.await_heard()
     if apart and not os.fork():
         supervised.pass_on()
-    if "--hold" in options and (status or supervised.told):
+    if "--hold" in options and (status or supervised.terminated):
         supervised.hold(None if status else float(linger))
         _keep_open(os.environ.get(options.get("--keep-open", ""), ""))
         return 0
@@ -173,10 +181,10 @@ def _leave(supervised: Supervised, status: int, options: dict[str, str], reporte
 
 
 def _hide_from_launcher() -> None:
-    """Go on in a child. This process, which the launcher knows, waits for it, and ends with its status.
+    """Continue in a child. This process, which the launcher knows, waits for it and ends with its status.
 
-    Open MPI ends a job by itself, such as after MPI_Abort, by SIGTERM and, a second later, SIGKILL. The child hears of
-    the first, and the entrypoint gives ranks their grace.
+    If Open MPI itself ends a job, for example after MPI_Abort, it sends SIGTERM and, a second later, SIGKILL. The child
+    is notified of the first, and the entrypoint gives ranks their grace.
     """
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_LAUNCHER_ENDS, _signal.SIGCHLD))
     child = os.fork()
@@ -191,22 +199,25 @@ def _hide_from_launcher() -> None:
             os._exit(os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait))
 
 
-def _load(file: str, each: str) -> None:
-    """This node's own environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay."""
+def _load(file: str, aliases: str) -> None:
+    """Load this node's environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay.
+
+    `aliases` is the value of --each.
+    """
     keep = os.environ.pop("ENTRYPOINT_KEEP", "").split()
-    given = set(keep)
-    for own in _OF_LOGINS:
-        if own not in keep:
-            os.environ.pop(own, None)
-    with open(file, "rb") as entries:
-        for entry in entries.read().split(b"\0")[:-1]:
-            name, _, value = entry.partition(b"=")
-            given.add(os.fsdecode(name))
-            if os.fsdecode(name) not in keep:
-                os.environb[name] = value
-    for own, _, theirs in (pair.partition("=") for pair in each.split(",")):
-        if theirs in os.environ and own not in given:
-            os.environ[own] = os.environ[theirs]
+    set_names = set(keep)
+    for name in _OF_LOGINS:
+        if name not in keep:
+            os.environ.pop(name, None)
+    with open(file, "rb") as stream:
+        for entry in stream.read().split(b"\0")[:-1]:
+            variable, _, value = entry.partition(b"=")
+            set_names.add(os.fsdecode(variable))
+            if os.fsdecode(variable) not in keep:
+                os.environb[variable] = value
+    for name, _, source in (pair.partition("=") for pair in aliases.split(",")):
+        if source in os.environ and name not in set_names:
+            os.environ[name] = os.environ[source]
 
 
 def _save(file: str, tail: bytearray) -> None:
@@ -221,12 +232,13 @@ def _save(file: str, tail: bytearray) -> None:
 def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
     from entrypoint.output.rotate import RotatingFile
 
-    most, keep = int(options.get("--log-max-size", "0")), int(options.get("--log-max-files", "1"))
-    return RotatingFile(options["--log"], most, keep, lambda error: reporter.tell("copy", error))
+    size = int(options.get("--log-max-size", "0"))
+    count = int(options.get("--log-max-files", "1"))
+    return RotatingFile(options["--log"], size, count, lambda error: reporter.tell("copy", error))
 
 
 def _is_shaped(options: dict[str, str], fd: int) -> bool:
-    """Whether lines of this stream go through `_lines`. A label goes before whole lines, so they need no more."""
+    """Return whether lines of this stream go through `_lines`: not those that are whole and get only a label."""
     is_answer = fd == 1 and "--answer" in options
     return "--lines" in options and not is_answer and not (options["--label"] and options["--lines"] == "whole")
 
@@ -237,7 +249,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
 
     lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
     through = options.get("--through")
-    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # as a rank of torchrun --redirects
+    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # for example with torchrun --redirects
     if through == "pipe" and not has_own_file:
         return framing.marked(lines, fd)
     if through in ("tags", "spaced-tags"):
@@ -250,12 +262,12 @@ def _start(
 ) -> Supervised:
     label = os.fsencode(options["--label"])
     log = _copy(options, reporter) if "--log" in options else None
-    one = os.path.sameopenfile(1, 2)  # then one pipe for both keeps their order
+    one = os.path.sameopenfile(1, 2)  # then a common pipe keeps the order of both
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     if options.get("--linger", "apart") != "apart":
-        prctl(CHILD_SUBREAPER, 1)  # what the program leaves running stays below this process
+        prctl(CHILD_SUBREAPER, 1)  # orphans of the program stay below this process
     child = os.fork()
     if child == 0:
         _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask)
@@ -266,28 +278,32 @@ def _start(
         os.kill(child, signum)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     streams = []
-    for fd, (ours, theirs) in pipes.items():
-        os.close(theirs)
+    for fd, (source, sink) in pipes.items():
+        os.close(sink)
         lines = _lines(options, fd, tail) if _is_shaped(options, fd) else None
-        last = bytearray() if options.get("--through") == "ranks" else tail  # else others' pieces would be in it
+        last = (
+            bytearray() if options.get("--through") == "ranks" else tail
+        )  # otherwise it would contain other ranks' pieces
         copies = Copies(last, log, options.get("--last-output", ""))
-        streams.append(Stream(ours, fd, label, copies, lines))
+        streams.append(Stream(source, fd, label, copies, lines))
     return Supervised(child, streams, reporter, woken)
 
 
 def _pair(target: int) -> tuple[int, int]:
-    """Our end and the program's end of a stream: a terminal if `target` is one, as under Open MPI, since programs
-    flush each line only on a terminal."""
+    """Return this process's end and the program's end of a stream.
+
+    It is a terminal if `target` is one, as under Open MPI, since programs flush each line only on a terminal.
+    """
     if not os.isatty(target):
         return os.pipe2(os.O_CLOEXEC)
     import termios
 
-    ours, theirs = os.openpty()
-    settings = termios.tcgetattr(theirs)
+    controller, terminal = os.openpty()
+    settings = termios.tcgetattr(terminal)
     settings[1] &= ~termios.OPOST  # pass output on unchanged
     settings[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG)
-    termios.tcsetattr(theirs, termios.TCSANOW, settings)
-    return ours, theirs
+    termios.tcsetattr(terminal, termios.TCSANOW, settings)
+    return controller, terminal
 
 
 class Supervised:
@@ -298,15 +314,15 @@ class Supervised:
         self._streams = streams
         self._reporter = reporter
         self._woken = woken
-        self._printed = False  # whether the first output is told
+        self._printed = False  # whether the first output was reported
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
         self._let_go = False
-        self.told = False  # whether SIGTERM has come
-        self._nested = False  # whether the program was killed since a launcher ran below it
+        self.terminated = False  # whether SIGTERM was received
+        self._nested = False  # whether the program was killed because a launcher ran below it
         self._below = Below()
         self.everywhere = True  # whether signals are passed on to processes in other groups than ours
-        self.launcher = 0  # pid of what has started this supervisor
+        self.launcher = 0  # pid of the process that has started this supervisor
 
     def _step(self, limit: float | None = None) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
@@ -328,9 +344,9 @@ class Supervised:
             if fd == self._reporter.fd:
                 _die(self._child if self._status is None else 0, self.launcher)
             elif fd == self._woken:
-                came = os.read(fd, 512)
-                self._let_go |= _signal.SIGURG in came
-                self._pass_on_signals(came)
+                signals = os.read(fd, 512)
+                self._let_go |= _signal.SIGURG in signals
+                self._pass_on_signals(signals)
             else:
                 by_fd[fd]()
         for stream in self._streams:
@@ -339,14 +355,14 @@ class Supervised:
         if not ready or any(fd == self._woken for fd, _ in ready):  # SIGCHLD has come
             self._reap()
 
-    def _pass_on_signals(self, came: bytes) -> None:
-        """Whoever signals a rank signals its process group; what it has started in other groups hears it from here."""
-        if _LAUNCHER_ENDS in came:
+    def _pass_on_signals(self, signals: bytes) -> None:
+        """Pass signals, which senders send to the rank's process group, on to its processes in other groups."""
+        if _LAUNCHER_ENDS in signals:
             self._reporter.tell("launcher", self.launcher)
-        if _signal.SIGTERM in came:
-            self.told = True
+        if _signal.SIGTERM in signals:
+            self.terminated = True
             self._below.terminate(self.everywhere)
-        for signum in {_signal.SIGUSR1, _signal.SIGUSR2} & {*came} if self.everywhere else ():
+        for signum in {_signal.SIGUSR1, _signal.SIGUSR2} & {*signals} if self.everywhere else ():
             self._below.tell_user_signal(signum)
 
     def _reap(self) -> None:
@@ -362,33 +378,33 @@ class Supervised:
                 self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
 
     def end(self, nested: str = "") -> int:
-        """The program's status, once it has ended and all of its output is read.
+        """Return the program's status, once it has ended and all of its output is read.
 
-        `nested` is the rank's number: below all but "" and 0 no launcher may start.
+        `nested` is the rank's number: unless it is "" or 0, no launcher may start below the program.
         """
-        self._reap()  # it may have ended before we watched for its signal
-        begun = time.monotonic()
-        look = begun + _FIRST_LOOK if nested.strip("0") else None
+        self._reap()  # it may have ended before its signal was watched for
+        start = time.monotonic()
+        next_look = start + _FIRST_LOOK if nested.strip("0") else None
         while self._status is None:
-            self._step(look)
-            if look is not None and time.monotonic() >= look:
+            self._step(next_look)
+            if next_look is not None and time.monotonic() >= next_look:
                 self._end_nested(nested)
-                look = begun + 2 * (look - begun)
+                next_look = start + 2 * (next_look - start)
         for stream in self._streams:
             stream.take_rest()
         self._tell_output()
         return _NESTED if self._nested else self._status
 
     def _end_nested(self, rank: str) -> None:
-        """Kill the program where a launcher runs below it, and say so."""
+        """Kill the program if a launcher runs below it, and print why."""
         from entrypoint.ranks.nested import launcher_below, message
 
-        if (found := launcher_below(self._child)) and not self._nested:
+        if (name := launcher_below(self._child)) and not self._nested:
             self._nested = True
             kill(descendants(os.getpid()), _KILL)
             for stream in self._streams:
                 stream.take_rest()
-            self._streams[-1].say(os.fsencode(message(found, rank)))
+            self._streams[-1].say(os.fsencode(message(name, rank)))
 
     def _tell_output(self) -> None:
         if Stream.took and not self._printed:
@@ -396,15 +412,16 @@ class Supervised:
             self._reporter.tell("output", 0)
 
     def linger(self, grace: float) -> None:
-        """Wait for what the program left running, and end it if it stays too long."""
-        limit = time.monotonic() + (0 if self.told else _BY_ITSELF)
-        last, signals = time.monotonic() + grace, [_TERM, _KILL]
+        """Wait for the processes that the program left running, and end them if they stay too long."""
+        limit = time.monotonic() + (0 if self.terminated else _BY_ITSELF)
+        last = time.monotonic() + grace
+        signals = [_TERM, _KILL]
         while not self._alone or self.passes_on():
             if signals[1:]:
                 limit = max(limit, min(Stream.took + _BY_ITSELF, last))
             if time.monotonic() >= limit:
                 if self._alone or not signals:
-                    break  # no process of this program holds the stream
+                    break  # the stream is held by no process of this program
                 if signals[0] == _TERM:
                     self._below.tell_the_rest()
                 else:
@@ -417,50 +434,54 @@ class Supervised:
     def flush(self, patience: float | None) -> int:
         """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
 
-        Returns how many bytes are lost then.
+        Returns the number of lost bytes.
         """
-        left, limit = -1, 0.0
+        remaining = -1
+        limit = 0.0
         for stream in self._streams:
             stream.open = False
             stream.close()
         while size := sum(len(piece) for stream in self._streams for piece in stream.waiting):
-            if size != left:
-                left, limit = size, time.monotonic() + (patience or 0)
+            if size != remaining:
+                remaining = size
+                limit = time.monotonic() + (patience or 0)
             elif patience is not None and time.monotonic() >= limit:
                 return size
             self._step(None if patience is None else limit)
         return 0
 
     def passes_on(self) -> bool:
-        """Whether what the program left running may still print."""
+        """Return whether processes that the program left running may still print."""
         return any(stream.open for stream in self._streams)
 
     def pass_on(self) -> None:
-        """Pass output on until nobody is left to print."""
+        """Pass output on until no process can print any more."""
         while self.passes_on():
             self._step()
         self.flush(None)
 
-    def hold(self, most: float | None) -> None:
-        """Stay until the entrypoint says that the other ranks have ended, or for `most` seconds."""
-        limit = None if most is None else time.monotonic() + most
+    def hold(self, seconds: float | None) -> None:
+        """Stay until the entrypoint reports that the other ranks have ended, or for `most` seconds."""
+        limit = None if seconds is None else time.monotonic() + seconds
         while not self._let_go and (limit is None or time.monotonic() < limit):
             self._step(limit)
 
 
 def _keep_open(fd: str) -> None:
-    """Leave a socket open in another process until its other side ends: the other ranks leave now, too."""
+    """Keep a socket open in another process until its other side ends, while the other ranks leave."""
     if fd.isdigit() and not os.fork():
-        os.closerange(0, 3)  # the daemon waits for their end
+        os.closerange(0, 3)  # the daemon waits for these to close
         poll = select.poll()
-        poll.register(int(fd), 0)  # its end alone
+        poll.register(int(fd), 0)  # errors and hang-ups alone
         poll.poll(_LAST * 1000)
         os._exit(0)
 
 
 def _die(child: int, launcher: int) -> None:
-    """The entrypoint was killed: kill this rank and all below it, also in other sessions (torchrun's ranks), and
-    mpirun's daemon, since nobody else here could end it."""
+    """Kill this rank and all below it, also in other sessions (torchrun's ranks), and mpirun's daemon.
+
+    The entrypoint was killed, and no other process here could end them.
+    """
     try:
         daemon = [launcher] if stat(launcher)[0] in DAEMONS else []
     except OSError:
@@ -494,12 +515,12 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
         from entrypoint.text import escaped
 
-        why = (error.errno == _E2BIG and too_long(program, os.environ)) or f"{place}{error.strerror}"
-        words = escaped(f"EP440 cannot start {program[0]}: {why}")
-        write_all(2, f"{words}\n".encode("utf-8", "backslashreplace"))
+        reason = (error.errno == _E2BIG and too_long(program, os.environ)) or f"{place}{error.strerror}"
+        text = escaped(f"EP440 cannot start {program[0]}: {reason}")
+        write_all(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     finally:
         os._exit(status)
 
 
 def _nothing(signum: int, frame: object) -> None:
-    """Only to be woken by the signal."""
+    """Do nothing: the signal only has to interrupt the wait."""

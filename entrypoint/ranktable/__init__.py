@@ -1,4 +1,4 @@
-"""Ascend rank tables: every form in, one form out. Pure: texts and values, no file is read here.
+"""Ascend rank tables: every form in, one form out. Pure: no file is read here.
 
     text --parse--> RankTable --to_v1--> the v1.0 text that HCCL reads
                         |

@@ -1,6 +1,6 @@
-"""New rank tables: from what one server says of its devices, and from several servers' tables.
+"""New rank tables: from the addresses of one server's devices, and from several servers' tables.
 
-Each is written as JSON and read again, so that it is held to what every table is held to.
+Each is written as JSON and parsed again, so that it is validated like any other table.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ _ADDRESS = re.compile(r"\s*address_([0-9]{1,9})\s*=\s*(\S+)\s*")
 
 
 def from_hccn_conf(text: str, server_id: str, where: str = "/etc/hccn.conf") -> RankTable:
-    """A one-server v1.0 table from the lines address_N=IP of hccn.conf, ranks by N.
+    """Return a one-server v1.0 table from the lines address_N=IP of hccn.conf, ranks by N.
 
-    Raises ConfigError when there is no such line, or one is wrong.
+    Raises ConfigError if there is no such line, or one is wrong.
     """
-    found = [(int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line]
-    if not found:
-        do = "run hccn_tool on the server, or give --addresses"
-        raise ConfigError(f"EP707 {where} names no device", "no line address_N=IP", do)
-    return _one_server(server_id, found, where)
+    addresses = [(int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line]
+    if not addresses:
+        hint = "run hccn_tool on the server, or give --addresses"
+        raise ConfigError(f"EP707 {where} names no device", "no line address_N=IP", hint)
+    return _one_server(server_id, addresses, where)
 
 
 def from_addresses(addresses: Sequence[str], server_id: str, where: str = "--addresses") -> RankTable:
-    """A one-server v1.0 table: device and rank 0 has the first address, 1 the second, ...
+    """Return a one-server v1.0 table: device and rank 0 has the first address, 1 the second, ...
 
-    Raises ConfigError when there is none, or one is wrong.
+    Raises ConfigError if there is none, or one is wrong.
     """
     return _one_server(server_id, list(enumerate(addresses)), where)
 
 
 def merge(tables: Sequence[RankTable]) -> RankTable:
-    """One table of all servers, in the order given; ranks are counted anew. No super-pods.
+    """Return one table of all servers, in this order, with new ranks. Super-pods are not supported.
 
-    Raises ConfigError when a server or an address is in two of them.
+    Raises ConfigError if a server or an address is in two of them.
     """
     servers = [server for table in tables for server in table.servers]
     where = " + ".join(dict.fromkeys(table.where for table in tables))
@@ -58,10 +58,10 @@ def merge(tables: Sequence[RankTable]) -> RankTable:
     return parse(to_v1(RankTable("v1.0", tuple(merged))), where)
 
 
-def _one_server(server_id: str, found: Sequence[tuple[int, str]], where: str) -> RankTable:
-    cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(found)))
+def _one_server(server_id: str, addresses: Sequence[tuple[int, str]], where: str) -> RankTable:
+    cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(addresses)))
     for card in cards:
         if not ip(card.device_ip):
-            what = f"EP707 {where}: device {card.device_id} has no IP address"
-            raise ConfigError(what, json.dumps(card.device_ip), "fix the address")
+            summary = f"EP707 {where}: device {card.device_id} has no IP address"
+            raise ConfigError(summary, json.dumps(card.device_ip), "fix the address")
     return parse(to_v1(RankTable("v1.0", (Server(server_id, cards),))), where)

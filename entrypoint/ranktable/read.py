@@ -1,7 +1,7 @@
-"""Text -> RankTable: four forms, told apart by what they hold.
+"""Text -> RankTable: four forms, distinguished by their keys.
 
-`server_list` makes it v1.0, or v1.2 by its version; `group_list` makes it the lab form where an instance has a rank_id,
-else v0.1, whose ranks follow from the numbers at the end of the pods' names.
+A table with `server_list` is v1.0, or v1.2 by its version; one with `group_list` is of the lab form if an instance has
+a rank_id, otherwise v0.1, whose ranks follow from the numbers at the end of the pods' names.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def parse(text: str, where: str) -> RankTable:
-    """The rank table in `text`; `where` is its file, for messages.
+    """Return the rank table in `text`; `where` is its file, for messages.
 
-    Raises NotReady while it may still be written (empty, no whole JSON, a status that is not "completed"), and
-    ConfigError, with the place in the JSON, for what waiting cannot fix.
+    Raises NotReady while it may still be written (empty, incomplete JSON, a status that is not "completed"), and
+    ConfigError, with the place in the JSON, for errors that waiting cannot fix.
     """
     document = _document(text, where)
     if "server_list" in document.values or "version" in document.values:
@@ -41,7 +41,7 @@ def parse(text: str, where: str) -> RankTable:
 
 @dataclass(frozen=True)
 class _Object:
-    """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are texts."""
+    """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are text."""
 
     where: str
     path: str
@@ -50,8 +50,8 @@ class _Object:
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def wrong(self, key: str, what: str, seen: str = "", do: str = _FIX) -> ConfigError:
-        return ConfigError(f"EP700 rank table {self.where}: {self.at(key)} {what}", seen, do)
+    def wrong(self, key: str, problem: str, detail: str = "", hint: str = _FIX) -> ConfigError:
+        return ConfigError(f"EP700 rank table {self.where}: {self.at(key)} {problem}", detail, hint)
 
     def missing(self, key: str) -> ConfigError:
         return self.wrong(
@@ -59,7 +59,7 @@ class _Object:
         )
 
     def get(self, key: str) -> str:
-        """The text there, "" where there is none."""
+        """Return the text of a key, "" if it is missing."""
         value = self.values.get(key)
         if value is None:
             return ""
@@ -80,7 +80,7 @@ class _Object:
         return int(value)
 
     def addresses(self, key: str) -> str:
-        """One IP address, or several with a comma between, or ""."""
+        """Return one IP address, or several separated by commas, or ""."""
         value = self.get(key)
         if value and not all(map(ip, value.split(","))):
             raise self.wrong(key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address")
@@ -94,28 +94,28 @@ class _Object:
             raise self.missing(key)
         if not isinstance(value, list) or not value:
             raise self.wrong(key, "is not a list with entries", _shown(value), "list what belongs there")
-        found = []
+        result = []
         for index, entry in enumerate(value):
             if not isinstance(entry, dict):
                 raise self.wrong(f"{key}[{index}]", "is not an object", _shown(entry), "write {...}")
-            found.append(_Object(self.where, self.at(f"{key}[{index}]"), entry))
-        return found
+            result.append(_Object(self.where, self.at(f"{key}[{index}]"), entry))
+        return result
 
     def counts(self, key: str, listed: int) -> None:
-        """A count that is given has to agree with the list."""
+        """Check that the count, if the table has one, agrees with the list."""
         if self.get(key) and (count := self.number(key)) != listed:
             raise self.wrong(
                 key, "disagrees with the list", f"{count}, and the list has {listed}", "fix one of the two"
             )
 
-    def rest(self, *known: str) -> dict[str, str]:
-        """The texts that are not `known`, kept as they are; what they mean is for others to judge."""
-        return {key: value for key, value in self.values.items() if key not in known and isinstance(value, str)}
+    def rest(self, *keys: str) -> dict[str, str]:
+        """Return the texts of all other keys, unchanged."""
+        return {key: value for key, value in self.values.items() if key not in keys and isinstance(value, str)}
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A device as it was read, with the object it stands in and the one that gives its rank."""
+    """A parsed device, with its object and the object that has its rank."""
 
     device: _Object
     ranked: _Object
@@ -130,7 +130,7 @@ def _document(text: str, where: str) -> _Object:
     if is_utf16(text):
         raise ConfigError(f"EP701 rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
     try:
-        # Numbers stay texts: a platform may write "0" or 0, "1.0" or 1.0.
+        # Numbers remain text: a platform may write "0" or 0, "1.0" or 1.0.
         document = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except json.JSONDecodeError as error:
         raise NotReady(where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
@@ -170,22 +170,23 @@ def _from_servers(document: _Object) -> RankTable:
 
 
 def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    made: dict[str, tuple[str, ...]] = {}
-    left = list(server_ids)
+    super_pods: dict[str, tuple[str, ...]] = {}
+    remaining = list(server_ids)
     for pod in document.objects("super_pod_list"):
         name = pod.text("super_pod_id")
-        if name in made:
+        if name in super_pods:
             raise pod.wrong("super_pod_id", "is listed twice", _shown(name), "list each super-pod once")
         for server in pod.objects("server_list"):
             server_id = server.text("server_id")
-            if server_id not in left:
-                what = "is in two super-pods" if server_id in server_ids else "is not in server_list"
-                raise server.wrong("server_id", what, _shown(server_id), "name each server of server_list once")
-            left.remove(server_id)
-            made[name] = (*made.get(name, ()), server_id)
-    if left:
-        raise document.wrong("super_pod_list", "does not name every server", f"not {some(left, 4)}", "add each to one")
-    return made
+            if server_id not in remaining:
+                problem = "is in two super-pods" if server_id in server_ids else "is not in server_list"
+                raise server.wrong("server_id", problem, _shown(server_id), "name each server of server_list once")
+            remaining.remove(server_id)
+            super_pods[name] = (*super_pods.get(name, ()), server_id)
+    if remaining:
+        detail = f"not {some(remaining, 4)}"
+        raise document.wrong("super_pod_list", "does not name every server", detail, "add each to one")
+    return super_pods
 
 
 def _from_groups(document: _Object) -> RankTable:
@@ -196,20 +197,21 @@ def _from_groups(document: _Object) -> RankTable:
     for group in groups:
         instances = group.objects("instance_list", may_be_empty=True)
         group.counts("instance_count", len(instances))
-        found = list(_lab(instances) if is_lab else _pods(instances, len(entries)))
+        devices = list(_lab(instances) if is_lab else _pods(instances, len(entries)))
         for key in ("device_count", "device_num"):
-            group.counts(key, len(found))
-        group.counts("server_num", len({entry.server_id for entry in found}))
-        entries += found
+            group.counts(key, len(devices))
+        group.counts("server_num", len({entry.server_id for entry in devices}))
+        entries += devices
     if not is_lab:
         _no_pod_twice(entries)
     return RankTable("lab" if is_lab else "v0.1", _servers(document, entries, {}), {}, document.where)
 
 
 def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
-    """One device to an instance, which has the rank."""
+    """Yield the devices, one of each instance, which has the rank."""
     for instance in instances:
-        rank, devices = instance.number("rank_id"), instance.objects("devices")
+        rank = instance.number("rank_id")
+        devices = instance.objects("devices")
         if len(devices) > 1:
             raise instance.wrong(
                 "devices", "are many for one rank_id", f"{len(devices)} devices", "list one an instance"
@@ -218,7 +220,7 @@ def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
 
 
 def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
-    """Ranks from `rank` on, in the order of the numbers at the end of the pods' names: 10 comes after 9."""
+    """Yield the devices, with ranks from `rank` on, in the order of the numbers in the pods' names: 10 after 9."""
     numbered: dict[int | None, _Object] = {}
     for instance in instances:
         name = instance.text("pod_name")
@@ -226,10 +228,10 @@ def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
         if number is None and len(instances) > 1:
             raise instance.wrong("pod_name", "does not end in a number", _shown(name), "name pods such as job-worker-0")
         if number in numbered:
-            seen = f"{name} and {numbered[number].text('pod_name')}"
-            raise instance.wrong("pod_name", "ends in a number that another pod has", seen, "number a group's pods")
+            detail = f"{name} and {numbered[number].text('pod_name')}"
+            raise instance.wrong("pod_name", "ends in a number that another pod has", detail, "number a group's pods")
         numbered[number] = instance
-    for _, instance in sorted(numbered.items(), key=lambda found: found[0] or 0):
+    for _, instance in sorted(numbered.items(), key=lambda entry: entry[0] or 0):
         for device in instance.objects("devices", may_be_empty=True):
             server_id = instance.text("server_id")
             yield _Entry(device, device, server_id, _card(device, rank, instance.text("pod_name")))
@@ -241,9 +243,9 @@ def _no_pod_twice(entries: Sequence[_Entry]) -> None:
     for entry in entries:
         instance = entry.device.path.rpartition(".")[0]
         if owners.setdefault(entry.card.pod, instance) != instance:
-            seen = f"{_shown(entry.card.pod)}, also at {owners[entry.card.pod]}"
+            detail = f"{_shown(entry.card.pod)}, also at {owners[entry.card.pod]}"
             raise _Object(entry.device.where, instance, {}).wrong(
-                "pod_name", "is in two groups", seen, "name each pod once"
+                "pod_name", "is in two groups", detail, "name each pod once"
             )
 
 
@@ -262,7 +264,7 @@ def _card(device: _Object, rank: int, pod: str = "") -> CardEntry:
 def _servers(
     document: _Object, entries: Sequence[_Entry], more: dict[str, dict[str, str]], need_ip: bool = True
 ) -> tuple[Server, ...]:
-    """The servers in rank order, once what every form must hold does hold."""
+    """Return the servers in rank order, after the checks that apply to all forms."""
     if not entries:
         raise ConfigError(
             f"EP700 rank table {document.where} has no devices",
@@ -274,14 +276,15 @@ def _servers(
     addresses: dict[str, str] = {}
     is_many = len({entry.server_id for entry in entries}) > 1
     for entry in entries:
-        card, device = entry.card, entry.device
+        card = entry.card
+        device = entry.device
         if (entry.server_id, card.device_id) in devices:
-            seen = f"device {card.device_id} of {entry.server_id}"
-            raise device.wrong("device_id", "is a device listed before", seen, "list each device once")
+            detail = f"device {card.device_id} of {entry.server_id}"
+            raise device.wrong("device_id", "is a device listed before", detail, "list each device once")
         devices.add((entry.server_id, card.device_id))
         if card.rank_id in ranks:
-            seen = f"{card.rank_id}, also at {ranks[card.rank_id]}"
-            raise entry.ranked.wrong("rank_id", "is taken", seen, "give each device a rank of its own")
+            detail = f"{card.rank_id}, also at {ranks[card.rank_id]}"
+            raise entry.ranked.wrong("rank_id", "is taken", detail, "give each device a rank of its own")
         ranks[card.rank_id] = entry.ranked.at("rank_id")
         if is_many and need_ip and not card.device_ip:
             raise device.wrong(
@@ -289,8 +292,8 @@ def _servers(
             )
         for address in card.device_ip.split(",") if card.device_ip else ():
             if address in addresses:
-                seen = f"{address}, also at {addresses[address]}"
-                raise device.wrong("device_ip", "is taken", seen, "give each device's own address")
+                detail = f"{address}, also at {addresses[address]}"
+                raise device.wrong("device_ip", "is taken", detail, "give each device's own address")
             addresses[address] = device.at("device_ip")
     if missing := sorted(set(range(len(entries))) - set(ranks)):
         raise ConfigError(

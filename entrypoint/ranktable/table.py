@@ -1,4 +1,4 @@
-"""The values that a rank table is made of, whatever form it was read from."""
+"""The values of a rank table, the same for all forms."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Form = Literal["v1.0", "v0.1", "lab", "v1.2"]
 
 
 class NotReady(RetryError):
-    """The table is not complete, and may be at the next look: a waiter catches this, and raises it at its deadline.
+    """The table is not complete yet: a waiter catches this error, and raises it at its deadline.
 
-    `reason` says what was seen. Half-written JSON is such a case, and can't be told from broken JSON.
+    Half-written JSON is such a case, and can't be distinguished from broken JSON.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -37,30 +37,30 @@ class CardEntry:
     device_id: int  # number on its server: N of /dev/davinciN
     rank_id: int  # 0 to RankTable.rank_size - 1
     device_ip: str = ""  # of the device's own network card; may be absent on one server; "," between two
-    super_device_id: str = ""  # v1.2 alone
-    pod: str = ""  # name of the pod that has the device; v0.1 alone says it
-    more: Mapping[str, str] = field(default_factory=dict)  # what else the table says of it, such as device_port
+    super_device_id: str = ""  # only in v1.2
+    pod: str = ""  # name of the pod that has the device; only in v0.1
+    more: Mapping[str, str] = field(default_factory=dict)  # other fields of the table, such as device_port
 
 
 @dataclass(frozen=True)
 class Server:
-    """One machine, or what one pod has of it; its devices in rank order."""
+    """One machine, or a pod's part of it; its devices in rank order."""
 
     server_id: str
     devices: tuple[CardEntry, ...]
-    more: Mapping[str, str] = field(default_factory=dict)  # what else the table says of it, such as host_ip
+    more: Mapping[str, str] = field(default_factory=dict)  # other fields of the table, such as host_ip
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Names of the pods on it, in rank order; empty where the form has none."""
+        """Names of the pods on it, in rank order; empty if the form has none."""
         return tuple(dict.fromkeys(card.pod for card in self.devices if card.pod))
 
 
 @dataclass(frozen=True)
 class RankTable:
-    """Every device of a job, with its rank. Made by `parse` and `make` alone, which check it."""
+    """Every device of a job, with its rank. Only `parse` and make.py create it, after validation."""
 
-    form: Form  # what it was read from
+    form: Form  # the form that was parsed
     servers: tuple[Server, ...]  # by their lowest rank
     # Name -> ids of the servers whose devices share one memory fabric (v1.2).
     super_pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,6 +79,6 @@ class RankTable:
 
 
 def pod_number(name: str) -> int | None:
-    """The number that a pod's name ends in, after a "-" or alone; None where it ends in none."""
-    found = _POD_NUMBER.fullmatch(name)
-    return int(found[1]) if found else None
+    """Return the number at the end of a pod's name, after a "-" or alone; None if there is none."""
+    match = _POD_NUMBER.fullmatch(name)
+    return int(match[1]) if match else None

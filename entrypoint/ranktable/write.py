@@ -1,4 +1,4 @@
-"""RankTable -> text: the forms that others read, and a table for people."""
+"""RankTable -> text: the forms for other tools, and a table for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entrypoint.text import columns, count, json_document
 
 
 def to_v1(table: RankTable) -> str:
-    """The canonical v1.0 text (v1.2 where it was one): servers and devices in rank order, every value a text."""
+    """Return the canonical v1.0 text (v1.2 for such a table): servers and devices in rank order, all values text."""
     document: dict[str, Any] = {
         "status": "completed",
         "version": "1.2" if table.super_pods else "1.0",
@@ -30,15 +30,15 @@ def to_v1(table: RankTable) -> str:
 
 
 def to_v0(table: RankTable) -> str:
-    """The v0.1 text that gives the same ranks. Pods keep their names; where there are none they are named 0, 1, ...
+    """Return the v0.1 text with the same ranks. Pods keep their names; without names they are 0, 1, ...
 
-    Raises ConfigError for a v1.2 table, whose super-pods have no place in it.
+    Raises ConfigError for a v1.2 table, whose super-pods it cannot contain.
     """
     if table.super_pods:
         raise ConfigError(
             f"EP706 rank table {table.where} cannot be written as v0.1", "it has super-pods (v1.2)", "keep it as it is"
         )
-    # A reader sorts a group's pods by number: one whose number does not rise begins a new group, as does one without.
+    # Readers sort a group's pods by number, so a number that does not rise, or none, begins a new group.
     groups: list[list[dict[str, Any]]] = []
     highest: float = math.inf
     for index, ((server_id, pod), run) in enumerate(
@@ -68,15 +68,15 @@ def to_v0(table: RankTable) -> str:
 
 
 WRITERS: Mapping[str, Callable[[RankTable], str]] = {"v1.0": to_v1, "v0.1": to_v0}
-"""What `entrypoint ranktable convert --to` takes."""
+"""The values of `entrypoint ranktable convert --to`."""
 
 
 def describe(table: RankTable, me: str | None = None) -> str:
-    """Servers, pods, devices and ranks in columns, without the columns that are empty; `me` marks that node's own.
+    """Return servers, pods, devices and ranks in columns, without empty columns; those of the node `me` are marked.
 
-    Raises ConfigError when no node, or more than one, is called `me`.
+    Raises ConfigError if no node, or more than one, has the name `me`.
     """
-    mine = {card.rank_id for card in find(table, {"--me": me}).devices} if me else set()
+    own_ranks = {card.rank_id for card in find(table, {"--me": me}).devices} if me else set()
     super_pods = {server_id: name for name, server_ids in table.super_pods.items() for server_id in server_ids}
     rows = [("rank", "server", "super-pod", "pod", "device", "address", "own")]
     rows += [
@@ -87,7 +87,7 @@ def describe(table: RankTable, me: str | None = None) -> str:
             card.pod,
             str(card.device_id),
             card.device_ip,
-            "*" if card.rank_id in mine else "",
+            "*" if card.rank_id in own_ranks else "",
         )
         for server, card in table.cards
     ]
@@ -101,8 +101,8 @@ def _server(server: Server) -> dict[str, Any]:
 
 
 def _card(card: CardEntry) -> dict[str, str]:
-    known = {"device_id": str(card.device_id), "device_ip": card.device_ip, "super_device_id": card.super_device_id}
-    return {**_present(known), **card.more, "rank_id": str(card.rank_id)}
+    values = {"device_id": str(card.device_id), "device_ip": card.device_ip, "super_device_id": card.super_device_id}
+    return {**_present(values), **card.more, "rank_id": str(card.rank_id)}
 
 
 def _present(values: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a node records of its boot, and its views: status, metrics, timeline, result, health."""
+"""The record of a node's boot, and its views: status, metrics, timeline, result, health."""
 
 EFFECTS = ("file", "health", "live", "server", "status", "timeline")
 """Modules with effects; all others of this package are pure."""

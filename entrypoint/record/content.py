@@ -1,4 +1,4 @@
-"""What a node's record file holds: how the job ended, the state of the boot, and its timeline."""
+"""Content of a node's record file: the job's result, the state of the boot, and its timeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
 def _result(value: Any) -> dict[str, Any]:
-    """The job's result: an object with exactly the fields that docs/reference/exit-codes.md lists."""
+    """Return the job's result: an object with exactly the fields that docs/reference/exit-codes.md lists."""
     fields = dict.fromkeys(("status", "reason", "node", "job", "class"), str) | {"status": int}
     result = json_object(value)
     for name, kind in fields.items():
@@ -35,7 +35,7 @@ def _result(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node as this one sees it. Durations are seconds; None where nothing is known."""
+    """The state of one node, as this node knows it. Durations are seconds; None if unknown."""
 
     node: Name
     host: Name
@@ -50,7 +50,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class KnownOutcome:
-    """How the job will end, while its programs are stopped."""
+    """The outcome of a job whose programs are being stopped."""
 
     status: messages.Status
     reason: Annotated[str, Length(SENTENCE)]
@@ -58,7 +58,7 @@ class KnownOutcome:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The state of a boot: what `entrypoint status --json` prints, and what the metrics are made of."""
+    """The state of a boot: printed by `entrypoint status --json`, and the source of the metrics."""
 
     version: Version
     toolkit: Name
@@ -76,7 +76,7 @@ class JobStatus:
     nodes: Annotated[tuple[NodeStatus, ...], Nodes]
 
     def later(self, seconds: float) -> JobStatus:
-        """Return what it is so many seconds later, if nothing has changed."""
+        """Return the state so many seconds later, if only time has passed."""
 
         def add(value: float | None) -> float | None:
             return None if value is None else round(value + seconds, 3)
@@ -95,14 +95,14 @@ class JobStatus:
 
 @dataclass
 class PeerTimes:
-    """What worker-0 knows of a worker. The times are worker-0's, of the same messages as those in `part`."""
+    """Worker-0's knowledge of a worker. The times are worker-0's, of the same messages as those in `part`."""
 
-    part: messages.Phases | None = None  # what it told of itself
+    part: messages.Phases | None = None  # the worker's own report
     answered: messages.Time = 0.0
     started: messages.Time = 0.0
     released: messages.Time = 0.0
     told: messages.Time = 0.0
-    why: messages.Sentence = ""  # why it is not there, as far as known
+    why: messages.Sentence = ""  # why it is missing, as far as known
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class RecordedProcess:
-    """The entrypoint's process. In another pid namespace its number says nothing."""
+    """The entrypoint's process. Its number is meaningful only in its pid namespace."""
 
     pid: Number
     started: Annotated[int, Range(0, 1 << 62)]  # clock ticks since the machine's boot (proc(5))
@@ -128,7 +128,7 @@ class RecordedProcess:
 
 @dataclass(frozen=True)
 class Record:
-    """All of the file."""
+    """The content of the file."""
 
     version: Version
     toolkit: Name
@@ -136,5 +136,5 @@ class Record:
     process: RecordedProcess | None = None
     at: messages.Time = 0.0  # when `status` was true, by the machine's monotonic clock
     pause: Seconds = 0.0  # seconds until the next write at the latest
-    status: JobStatus | None = None  # None where the boot never began
+    status: JobStatus | None = None  # None if the boot never began
     timeline: Recording | None = None  # once an attempt is over

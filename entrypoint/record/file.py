@@ -1,6 +1,6 @@
-"""The record file of this node, beside its run directory: its state while it boots, its result at the end.
+"""The record file of this node, next to its run directory: its state while it boots, its result at the end.
 
-The result also goes where Kubernetes looks for it, as one line of JSON:
+The result is also written to the file that Kubernetes reads, as one line of JSON:
 
 {"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class": "infrastructure"}
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from _thread import allocate_lock  # a program that we become needs nothing else of `threading`
+from _thread import allocate_lock  # in mode exec nothing else of `threading` is needed
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TERMINATION_LOG = "/dev/termination-log"
 _LIMIT = 4096  # bytes that Kubernetes reads
 _PATIENCE = 5.0  # seconds that the last write waits for one that has not ended
-_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: somebody stopped it
+_STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: the job was stopped
 _CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
 
 
@@ -36,9 +36,9 @@ def record_of(run_dir: str) -> str:
 
 
 def classify(outcome: Outcome) -> str:
-    """Who can fix it: success, stopped, job, config, infrastructure or defect."""
+    """Return who can fix it: success, stopped, job, config, infrastructure or defect."""
     kind = _CLASSES.get(outcome.status, "job")
-    # A program may use our statuses.
+    # A program may exit with one of our statuses.
     return "job" if outcome.program and kind not in ("success", "stopped") else kind
 
 
@@ -64,34 +64,34 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
         if length < _LIMIT:
             return result
         end = "..."
-        # A character may take twelve bytes as JSON writes it.
+        # A character may take twelve bytes in JSON.
         keep = min(keep, _LIMIT) - 1 - max(0, length - 2 * _LIMIT) // 12
 
 
 class RecordFile:
-    """This node's record. A failure to write it is a warning, and changes nothing else.
+    """This node's record. A failure to write it is a warning, and has no other effect.
 
-    `status` and `timeline` are in what `end` writes.
+    `end` also writes `status` and `timeline`.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._node = os.uname().nodename
         self._job = ""
-        # "" until it is known whose boot this is.
+        # "" until the node is known.
         self._path = ""
-        # Held while the file is written, which a hung disk may make long.
+        # Held while the file is written, which takes long on a hung disk.
         self._writing = allocate_lock()
         self._is_over = False
-        # The last state of the boot and when it was true; None where it never began.
+        # The last state of the boot and its time; None if the boot has not begun.
         self.status: JobStatus | None = None
         self.at = 0.0
         self.timeline: Recording | None = None
 
     def about(self, topology: Topology) -> None:
-        """Set whose record it will be, and remove the one of an earlier run.
+        """Set the node of the record, and remove the record of an earlier run.
 
-        Raises ConfigError if another user's file is there and cannot be removed: readers would take it for ours.
+        Raises ConfigError if another user's file exists and cannot be removed: readers would mistake it for ours.
         """
         self._node = topology.this.host
         self._job = topology.job
@@ -107,19 +107,19 @@ class RecordFile:
 
     @property
     def run_dir(self) -> str:
-        """The run directory by which others find the record; "" where none is written."""
+        """The run directory by which readers find the record; "" if none is written."""
         return self._path.removesuffix(record_of(""))
 
     def keep(self, status: JobStatus, at: float) -> None:
-        """Take the state of the boot, which was true `at`, without the values of secrets."""
+        """Keep the state of the boot at the time `at`, without the values of secrets."""
         if at >= self.at:
             self.at = at
             self.status = _without_secrets(status)
 
     def update(self, status: JobStatus, at: float, pause: float) -> None:
-        """Write the state of the boot; the next one comes within `pause` seconds.
+        """Write the state of the boot; the next write follows within `pause` seconds.
 
-        It is for this user alone. Call it in a thread: the disk may be slow. Raises OSError if it cannot be written.
+        Only this user can read it. Call it in a thread: the disk may be slow. Raises OSError if it cannot be written.
         """
         self.keep(status, at)
         with self._writing:
@@ -127,12 +127,12 @@ class RecordFile:
                 self._put(None, pause, 0o600)
 
     def end(self, outcome: Outcome) -> Outcome:
-        """Write the outcome, for everybody."""
+        """Write the outcome, readable for everybody."""
         import json
 
         result = result_of(outcome, self._node, self._job, os.environ)
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
-        # Without Kubernetes there is no such file.
+        # Without Kubernetes this file does not exist.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
             file.write(f"{json.dumps(result)}\n".encode())
         if self._path:
@@ -154,7 +154,7 @@ class RecordFile:
             self._writing.release()
 
     def _put(self, result: Mapping[str, Any] | None, pause: float, mode: int) -> None:
-        from pathlib import Path  # a program that we become waits for no import of these
+        from pathlib import Path  # imported late, since mode exec needs none of these
 
         from entrypoint.record.content import VERSION, Record
         from entrypoint.system.files import put
@@ -181,7 +181,7 @@ def _without_secrets(status: JobStatus) -> JobStatus:
     outcome = status.outcome
     texts = [node.detail for node in status.nodes]
     texts += [outcome.reason] if outcome else []
-    # All at once: with 1000 nodes, one after the other would take 0.1 s and more.
+    # In one call: with 1000 nodes, one call for each would take 0.1 s and more.
     joined = "\0".join(text.replace("\0", " ") for text in texts)
     texts = scrubbed(joined, os.environ).split("\0")
     nodes = tuple(replace(node, detail=text) for node, text in zip(status.nodes, texts, strict=False))
@@ -200,7 +200,7 @@ def _this_process() -> RecordedProcess | None:
 
 @contextlib.contextmanager
 def recorded(log: Log) -> Iterator[RecordFile]:
-    """Also write what is raised within as the result."""
+    """Yield the record; also write an error that is raised inside as the result."""
     record = RecordFile(log)
     try:
         yield record

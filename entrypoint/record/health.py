@@ -1,4 +1,4 @@
-"""Whether this container's part of the job has started: no network, no settings, no writes.
+"""The health check: has this container's part of the job started? No network, no settings, no writes.
 
 `entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner of a process to
 everybody, until it ends or becomes another program, so a probe needs no settings, and neither a program's arguments nor
@@ -22,17 +22,17 @@ _YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set it
 
 
 def check(root: Path = Path("/proc")) -> tuple[bool, str]:
-    """Whether it is ready, and why, in a few words."""
-    found = states(root)
-    if not found:
+    """Return whether the container is ready, and a short reason."""
+    boots = states(root)
+    if not boots:
         return True, "no boot of ours is going on here: the program runs by itself"
-    if WAITING in found:
+    if WAITING in boots:
         return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"
 
 
 def states(root: Path = Path("/proc")) -> list[str]:
-    """The state of each boot of this user; if it has none, of the user that PID 1 belongs to."""
+    """Return the state of each boot of this user; if there is none, of the owner of PID 1."""
     users = [os.geteuid()]
     with contextlib.suppress(OSError):
         users.append((root / "1").stat().st_uid)
@@ -43,7 +43,7 @@ def states(root: Path = Path("/proc")) -> list[str]:
 
 
 def _state(process: Path, user: int) -> str:
-    """The state of this process if it is a boot of that user; else ""."""
+    """Return the state of this process if it is a boot of that user; otherwise ""."""
     try:
         if process.stat().st_uid != user:
             return ""
@@ -52,17 +52,18 @@ def _state(process: Path, user: int) -> str:
             return ""
         if name in (WAITING, STARTED):
             return name
-        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # after the machine's start
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # seconds since the machine's start
         if time.clock_gettime(time.CLOCK_BOOTTIME) - started > _YOUNG:
             return ""
-        return WAITING if _looks_like_one((process / "cmdline").read_bytes().split(b"\0")) else ""
+        return WAITING if _is_entrypoint_run((process / "cmdline").read_bytes().split(b"\0")) else ""
     except (OSError, ValueError, IndexError):
-        return ""  # it has just ended
+        return ""  # the process has just ended
 
 
-def _looks_like_one(words: list[bytes]) -> bool:
-    """Whether this is the command line of `entrypoint run`, however it was called."""
-    first, names = os.path.basename(words[0]), [os.path.basename(word) for word in words[1:5]]
-    # Such as: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint run
+def _is_entrypoint_run(argv: list[bytes]) -> bool:
+    """Return whether this is the command line of `entrypoint run`, in any of its forms."""
+    first = os.path.basename(argv[0])
+    names = [os.path.basename(argument) for argument in argv[1:5]]
+    # For example: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint run
     runs = first.startswith(b"python") or first.endswith(b"sh")
     return runs and (b"image-entry" in names[:2] or (b"entrypoint", b"run") in itertools.pairwise(names))

@@ -1,6 +1,6 @@
 """Keeps the record of this node up to date while it boots, and serves its metrics.
 
-Nothing here may hold up the job or end it: files are written in a thread, and a failure is a warning.
+Nothing here may delay or end the job: files are written in a thread, and a failure is a warning.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from entrypoint.record.server import MetricsServer
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system.threads import in_thread
 
-# Followed by the run directory, the name of an abstract socket: it is gone with its process.
+# With the run directory appended, the name of an abstract socket, which ends with its process.
 NAME = "\0entrypoint:"
 _CLOSEST = 0.2  # seconds between two writes while something changes
-# So many times as long as a write took passes until the next: while something changes, and otherwise.
+# Factors of the duration of a write that pass until the next: while something changes, and otherwise.
 _SHARE_OF_CHANGES = 20
 _SHARE = 50
 
 
 class JobView(Protocol):
-    """What is read of the leader or worker itself."""
+    """The attributes of the leader or worker that are read."""
 
     attempt: int
 
@@ -46,9 +46,9 @@ class LiveRecord:
     def __init__(
         self, spec: JobSpec, plan: Plan, machine: JobView, file: RecordFile, idle: Callable[[], float], log: Logger
     ) -> None:
-        """`idle`: seconds since this node's ranks printed something."""
+        """`idle` returns the seconds since this node's ranks printed."""
         self._metrics_spec = spec.metrics
-        # A node wakes for heartbeats alone while nothing changes.
+        # While nothing changes, a node wakes only for heartbeats.
         self._beat = heartbeat.interval(spec.timeouts.heartbeat)
         self._machine = machine
         self._file = file
@@ -60,26 +60,26 @@ class LiveRecord:
         self._name: socket.socket | None = None
         self._write: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # When it was written last, and how many seconds that took.
+        # When the file was last written, and how many seconds that took.
         self._written = 0.0
         self._cost = 0.0
         self._is_open = False
         self._warned: set[str] = set()
 
     def saw(self, event: Any, wanted: list[Any], now: float) -> list[Any]:
-        """Note what the machine was told, and what it wants done, which is returned."""
+        """Note an event of the machine and the actions that it wants, and return the actions."""
         try:
             self._table.saw(event, wanted, now)
-        except Exception as error:  # a view that is wrong must not end a job that is right
+        except Exception as error:  # a defect of this view must not end the job
             self._warn_of_defect(error)
         if self._table.is_new:
             self._write_soon()
         return wanted
 
     def open(self) -> None:
-        """Write from now on, and serve metrics where the spec asks for them."""
+        """Begin to write, and to serve metrics if the spec has a port for them."""
         self._name = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):  # on the host's network another container may have it
+        with contextlib.suppress(OSError):  # on the host's network another container may hold it
             self._name.bind(f"{NAME}{self._file.run_dir}")
         self._is_open = True
         self._write_within(0.0)
@@ -114,7 +114,7 @@ class LiveRecord:
         self._write_within(max(_CLOSEST, _SHARE_OF_CHANGES * self._cost))
 
     def _write_within(self, seconds: float) -> None:
-        """Write so many seconds after the last time, or now if they are over."""
+        """Write so many seconds after the last write, or now if they have passed."""
         when = max(self._loop.time(), self._written + seconds)
         if self._is_open and (self._timer is None or self._timer.when() > when):
             if self._timer is not None:
@@ -123,7 +123,7 @@ class LiveRecord:
 
     def _begin(self) -> None:
         self._timer = None
-        if self._write is None:  # else the disk is slow, and the next write follows this one
+        if self._write is None:  # otherwise the disk is slow, and the next write follows this one
             self._write = self._loop.create_task(self._update())
 
     async def _update(self) -> None:
@@ -154,7 +154,7 @@ class LiveRecord:
             self._log(f"warning: {message} {text}")
 
     def close(self) -> None:
-        """Write no more, and keep the last state for the end."""
+        """Stop writing, and keep the last state for the result."""
         self._is_open = False
         for pending in (self._timer, self._write):
             if pending is not None:

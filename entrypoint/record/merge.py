@@ -1,4 +1,4 @@
-"""Puts what the nodes recorded on worker-0's axis.
+"""Merges the nodes' recordings on the time axis of worker-0.
 
 Each node has its own monotonic clock, which may begin anywhere. A message that worker-0 sent before a node received
 it, and one that it received after the node sent it, limit the difference of their clocks: the estimate is the middle
@@ -17,12 +17,13 @@ from entrypoint.wire import Invalid
 
 LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
 # Received from the node and sent to it, at its start and at its end.
-_FIRST, _LAST = ("answered", "started"), ("told", "released")
+_FIRST = ("answered", "started")
+_LAST = ("told", "released")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`: what is missing.
+    """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`: missing parts.
 
     `came`: when its sshd listened, or when worker-0 reached it, if that was much later.
     """
@@ -31,7 +32,7 @@ class Bar:
     host: str
     phases: tuple[Span, ...] = ()
     spans: tuple[Span, ...] = ()
-    error: float = 0.0  # seconds that its place on the axis may be wrong by
+    error: float = 0.0  # largest error of its place on the axis, in seconds
     note: str = ""
     came: float | None = None
 
@@ -122,7 +123,7 @@ def _moved(bar: Bar, by: float) -> Bar:
 
 @dataclass(frozen=True)
 class ClockShift:
-    """What to add to a node's clock: `first` at the time `since`, `last` at `until`, and in proportion between."""
+    """The shift of a node's clock: `first` at the time `since`, `last` at `until`, linear in between."""
 
     first: float = 0.0
     last: float = 0.0
@@ -138,15 +139,16 @@ class ClockShift:
 
     @classmethod
     def between(cls, node: Mapping[str, float], leader: Mapping[str, float]) -> ClockShift | None:
-        """Return the shift by the times that both sides noted for the same messages; None if none went both ways.
+        """Return the shift, from the times that both sides noted for the same messages; None if none went both ways.
 
         Over days two clocks may drift apart. Then the limits at the start and at the end contradict each other, and
-        each holds for its own time.
+        each applies to its own time.
         """
         pairs = [limits for names in (_FIRST, _LAST) if (limits := _limits(node, leader, *names))]
         if not pairs:
             return None
-        low, high = max(low for low, _ in pairs), min(high for _, high in pairs)
+        low = max(low for low, _ in pairs)
+        high = min(high for _, high in pairs)
         if low <= high:
             return cls(error=(high - low) / 2, first=(low + high) / 2, last=(low + high) / 2)
         (first, error), (last, other) = (((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1]))
@@ -156,7 +158,7 @@ class ClockShift:
 def _limits(
     node: Mapping[str, float], leader: Mapping[str, float], received: str, sent: str
 ) -> tuple[float, float] | None:
-    """Return the least and the most that the difference can be; None if no message went both ways."""
+    """Return the limits of the clocks' difference; None if no message went both ways."""
     if not all(side[name] for side in (node, leader) for name in (received, sent)):
         return None
     return leader[sent] - node[sent], leader[received] - node[received]

@@ -12,7 +12,7 @@ from entrypoint.record.content import JobStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Name -> type, and what it says. docs/reference/status.md has the same table.
+# Name -> type and help text. docs/reference/status.md has the same table.
 METRICS: Mapping[str, tuple[str, str]] = {
     "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
     "entrypoint_nodes": ("gauge", "Nodes of the job."),
@@ -51,18 +51,18 @@ def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str
     for phase in STATUSES:
         yield "entrypoint_phase", {**me, "phase": phase}, phase == status.phase
     for node in status.nodes:
-        # Several nodes describe one node; with this label no sample is in the metrics of two.
-        it = {"node": node.node, "seen_from": status.node}
-        yield "entrypoint_node_up", it, node.phase not in UNREACHABLE
-        yield "entrypoint_phase_seconds", it, node.since_seconds
+        # Several nodes report on one node; this label makes their samples distinct.
+        labels = {"node": node.node, "seen_from": status.node}
+        yield "entrypoint_node_up", labels, node.phase not in UNREACHABLE
+        yield "entrypoint_phase_seconds", labels, node.since_seconds
         if node.heartbeat_seconds is not None:
-            yield "entrypoint_heartbeat_age_seconds", it, node.heartbeat_seconds
+            yield "entrypoint_heartbeat_age_seconds", labels, node.heartbeat_seconds
         if node.ranks is not None:
             running = max(0, node.ranks - node.ranks_ended)
-            yield "entrypoint_ranks", {**it, "state": "running"}, running
-            yield "entrypoint_ranks", {**it, "state": "ended"}, node.ranks_ended
+            yield "entrypoint_ranks", {**labels, "state": "running"}, running
+            yield "entrypoint_ranks", {**labels, "state": "ended"}, node.ranks_ended
         if node.idle_seconds is not None:
-            yield "entrypoint_idle_seconds", it, node.idle_seconds
+            yield "entrypoint_idle_seconds", labels, node.idle_seconds
     yield "entrypoint_up_seconds", me, status.up_seconds
     if status.boot_seconds is not None:
         yield "entrypoint_boot_seconds", me, status.boot_seconds
@@ -73,6 +73,6 @@ def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Such as `{job="demo",node="worker-0"}`."""
-    told = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
-    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, told, strict=True)) + "}"
+    """Return labels as text, such as `{job="demo",node="worker-0"}`."""
+    escaped = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
+    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True)) + "}"

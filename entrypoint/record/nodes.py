@@ -1,7 +1,7 @@
 """The state of a boot while it runs: each node's phase, ranks and last heartbeat. Pure.
 
-The loop shows every step of the machine to a NodeTable. On worker-0 it has all nodes, on a worker
-this node and what it knows of the leader. How long each phase took is in recorder.py.
+The loop passes every step of the machine to a NodeTable. On worker-0 it has all nodes, on a worker
+this node and the leader. recorder.py records how long each phase took.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from entrypoint.values import dataclass
 
 @dataclass
 class NodeState:
-    """One node. Times are seconds of the caller's clock; None where nothing is known."""
+    """The state of one node. Times are seconds of the caller's clock; None if unknown."""
 
     phase: Phase
     since: float
     detail: str = ""
-    heard: float | None = None  # when it last sent something
+    last_message: float | None = None  # when it last sent something
     started: int | None = None  # ranks, or programs of a launcher that starts them itself
     ended: int = 0  # of those
-    idle: tuple[float, float] | None = None  # seconds without output, and when it said so
+    idle: tuple[float, float] | None = None  # seconds without output, and when it reported them
 
 
 class NodeTable:
-    """Keeps the nodes' states."""
+    """The states of the nodes."""
 
     def __init__(self, draft: Plan, now: float) -> None:
         self._draft = draft
@@ -49,10 +49,10 @@ class NodeTable:
         }
         self._now = now
 
-    # -- what happens
+    # -- input
 
     def saw(self, event: Any, done: Iterable[Any], now: float) -> None:
-        """The machine was told this event, and wants these actions done."""
+        """Update the table by an event of the machine, and the actions that the machine returned for it."""
         self._now = now
         if handler := _EVENTS.get(type(event)):
             handler(self, event)
@@ -61,7 +61,8 @@ class NodeTable:
                 self._entered(action)
 
     def _entered(self, action: actions.Entered) -> None:
-        rank, phase = action.node, action.phase
+        rank = action.node
+        phase = action.phase
         state = self.nodes.get(rank)
         if state is None:
             return
@@ -73,7 +74,7 @@ class NodeTable:
         state.detail = action.detail
         if is_new and phase is Phase.LAUNCHING and self._draft.launch.ranks.reports == "ranks":
             state.started = state.ended = 0
-        elif is_new and phase is Phase.LAUNCHING:  # how many programs another node starts is its own matter
+        elif is_new and phase is Phase.LAUNCHING:  # the number of programs of another node is unknown here
             state.started = len(self._draft.launch.programs)
         if phase.status == Phase.RUNNING.status and rank == self.me and not self._boot:
             self._boot = self._now - self._begun
@@ -82,12 +83,12 @@ class NodeTable:
         self.is_new = True
         self._names[event.host] = event.state
 
-    def _heard(self, rank: int) -> None:
+    def _note_heartbeat(self, rank: int) -> None:
         if rank != self.me and (state := self.nodes.get(rank)):
-            state.heard = self._now
+            state.last_message = self._now
 
-    def _on_heard(self, event: events.MessageReceived) -> None:
-        self._heard(event.node)
+    def _on_message(self, event: events.MessageReceived) -> None:
+        self._note_heartbeat(event.node)
         state = self.nodes.get(event.node)
         if state is None:
             return
@@ -104,10 +105,10 @@ class NodeTable:
                 state.ended += 1
                 self.is_new = True
 
-    # -- for others
+    # -- output
 
     def snapshot(self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None) -> JobStatus:
-        """Return all of it. `idle`: seconds that this node has printed nothing."""
+        """Return the state of all nodes. `idle`: seconds without output of this node."""
         self.is_new = False
         this = self._topology.this
         return JobStatus(
@@ -139,7 +140,7 @@ class NodeTable:
             host=node.host,
             phase=phase,
             since_seconds=_seconds(now - state.since),
-            heartbeat_seconds=None if state.heard is None else _seconds(now - state.heard),
+            heartbeat_seconds=None if state.last_message is None else _seconds(now - state.last_message),
             ranks=state.started,
             ranks_ended=state.ended,
             idle_seconds=_seconds(idle) if runs and idle is not None else None,
@@ -147,10 +148,10 @@ class NodeTable:
         )
 
     def _shown(self, state: NodeState) -> tuple[str, str]:
-        """The status of a node, and its detail: this node's, in the roll call, is which names have no address."""
+        """Return status and detail of a node: this node's detail, in the roll call, is the names without an address."""
         if state is self.nodes[self.me] and state.phase is Phase.ROLL_CALL:
-            why = "; ".join(f"{host}: {state}" for host, state in self._names.items() if state)
-            return (UNRESOLVED, why) if why else (state.phase.status, state.detail)
+            unresolved = "; ".join(f"{host}: {state}" for host, state in self._names.items() if state)
+            return (UNRESOLVED, unresolved) if unresolved else (state.phase.status, state.detail)
         return state.phase.status, state.detail
 
 
@@ -160,7 +161,7 @@ def _seconds(value: float) -> float:
 
 _EVENTS: Mapping[type, Callable[[NodeTable, Any], None]] = {
     events.NameState: NodeTable._on_name,
-    events.Answered: lambda board, event: board._heard(event.node),
-    events.Alive: lambda board, event: board._heard(event.node),
-    events.MessageReceived: NodeTable._on_heard,
+    events.Answered: lambda table, event: table._note_heartbeat(event.node),
+    events.Alive: lambda table, event: table._note_heartbeat(event.node),
+    events.MessageReceived: NodeTable._on_message,
 }

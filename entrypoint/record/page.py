@@ -11,7 +11,7 @@ from entrypoint.render import render
 from entrypoint.text import duration
 from entrypoint.values import dataclass
 
-_CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would hide the boot
+_CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would dwarf the boot
 _TICKS = 6
 _SPANS = 40  # rows of peers and ranks that the page has for one node
 
@@ -26,11 +26,12 @@ class Axis:
 
     @classmethod
     def of(cls, timeline: Timeline) -> Axis:
-        """Return the axis; a run of hours is cut, or the seconds of its boot could not be seen."""
+        """Return the axis; a run of hours is cut, so that the seconds of its boot are visible."""
         whole = max(timeline.seconds, 1e-6)
         runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == Phase.RUNNING.timeline]
         if runs:
-            cut, on = max(run.start for run in runs), min(run.end for run in runs)
+            cut = max(run.start for run in runs)
+            on = min(run.end for run in runs)
             if on - cut > whole / 2:
                 return cls(whole, cut, on)
         return cls(whole)

@@ -1,4 +1,4 @@
-"""The phases of this node, as its machine's events and actions show them; on worker-0 also what others told. Pure."""
+"""Records the phases of this node from its machine's events and actions; on worker-0 also reports of others. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from entrypoint.model import Topology
 from entrypoint.phases import DNS, Phase, Span
 from entrypoint.record.content import PeerTimes, Recording
 
-_OWN = 100  # of the node's own phases that are kept
-_MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank that starts again and again has no end of them
+_MOST_PHASES = 100  # phases of the node itself that are kept
+_MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank may restart any number of times
 
 
 class TimelineRecorder:
-    """Takes every event and action of a node's machine, with the time of each (monotonic seconds)."""
+    """Recorder of the timeline: it gets every event and action of a node's machine with its time (monotonic)."""
 
     def __init__(self, topology: Topology, before: Iterable[Span], now: float) -> None:
-        """`before`: the phases until now, the time from which this node looks at its machine."""
+        """`before`: the phases until `now`, from which the machine is recorded."""
         self._job = topology.job
         self._me = topology.me
         self._hosts = tuple(node.host for node in topology.nodes)
@@ -28,10 +28,10 @@ class TimelineRecorder:
         self._reset(Phase.CHECKS.timeline, now)
 
     def _reset(self, name: str, since: float) -> None:
-        self._own: list[Span] = []
+        self._own_phases: list[Span] = []
         self._name = name
         self._since = since
-        # Of peers and ranks.
+        # Phases of peers and ranks.
         self._spans: list[Span] = []
         # rank or peer -> its phase, since when
         self._open: dict[str, tuple[str, float]] = {}
@@ -39,19 +39,19 @@ class TimelineRecorder:
         self.peers: dict[int, PeerTimes] = {}
 
     def enter(self, name: str, now: float) -> None:
-        """The node's own next phase begins."""
+        """Begin the next phase of the node itself."""
         if name == self._name:
             return
-        if len(self._own) < _OWN:
-            self._own.append(Span(self._name, self._since, now))
+        if len(self._own_phases) < _MOST_PHASES:
+            self._own_phases.append(Span(self._name, self._since, now))
         else:  # a leader that calls again and again
-            last = self._own.pop()
-            self._own.append(Span(last.name, last.start, now))
+            last = self._own_phases.pop()
+            self._own_phases.append(Span(last.name, last.start, now))
         self._name = name
         self._since = now
 
     def _turn(self, about: str, name: str, now: float) -> None:
-        """The next phase of a peer or a rank begins; "" for none."""
+        """Begin the next phase of a peer or a rank; "" for none."""
         before, since = self._open.pop(about, ("", now))
         if before and len(self._spans) < _MOST + 2 * len(self._hosts):
             self._spans.append(Span(before, since, now, about))
@@ -59,41 +59,41 @@ class TimelineRecorder:
             self._open[about] = name, now
 
     def phases(self, now: float) -> tuple[Span, ...]:
-        """All until now: the node's own without a gap, then those of peers and ranks."""
+        """Return all phases until now: the node's own without a gap, then those of peers and ranks."""
         opened = (Span(name, since, now, about) for about, (name, since) in self._open.items())
-        return (*self._before, *self._own, Span(self._name, self._since, now), *self._spans, *opened)
+        return (*self._before, *self._own_phases, Span(self._name, self._since, now), *self._spans, *opened)
 
     def told(self, now: float) -> messages.Phases:
-        """What a worker tells of itself."""
+        """Return the phases as the message of a worker."""
         return messages.Phases(self.rows(now)[: messages.PHASES], **self._marks, told=now)
 
     def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
-        """All phases until now, as they are sent and written."""
-        return tuple((each.name, round(each.start, 4), round(each.end, 4), each.about) for each in self.phases(now))
+        """Return all phases until now, in the form in which they are sent and written."""
+        return tuple((span.name, round(span.start, 4), round(span.end, 4), span.about) for span in self.phases(now))
 
     def recording(self, now: float, alone: bool) -> Recording:
-        """Return all until now; `alone`: the nodes hold no roll call."""
+        """Return the recording until now; `alone`: the nodes hold no roll call."""
         peers = {str(node): peer for node, peer in self.peers.items()}
         return Recording(self._job, self._hosts, self._me, alone, self.rows(now), peers)
 
-    # -- what happens
+    # -- input
 
-    def rank(self, event: str, what: str, now: float) -> None:
-        """A rank or program of this node starts, prints for the first time ("output"), or ends."""
+    def rank(self, event: str, name: str, now: float) -> None:
+        """Record that a rank or program of this node starts, prints for the first time ("output"), or ends."""
         if event == "start":
-            self._turn(what, Phase.OUTPUT.timeline, now)
-        elif event == "output" and self._open.get(what, ("",))[0] == Phase.OUTPUT.timeline:
-            self._turn(what, Phase.RUNNING.timeline, now)
+            self._turn(name, Phase.OUTPUT.timeline, now)
+        elif event == "output" and self._open.get(name, ("",))[0] == Phase.OUTPUT.timeline:
+            self._turn(name, Phase.RUNNING.timeline, now)
         elif event == "end":
-            self._turn(what, "", now)
+            self._turn(name, "", now)
 
     def event(self, event: Any, now: float) -> None:
-        """The machine is about to be told this."""
+        """Record an event that the machine is about to get."""
         if take := _EVENTS.get(type(event)):
             take(self, event, now)
 
     def action(self, action: Any, now: float) -> None:
-        """This is about to be done."""
+        """Record an action that is about to be performed."""
         if take := _ACTIONS.get(type(action)):
             take(self, action, now)
 
@@ -109,10 +109,11 @@ class TimelineRecorder:
     def _on_answered(self, event: events.Answered, now: float) -> None:
         self._named(event.node, event.named)
         self._turn(self._hosts[event.node], "", now)
-        self._peer(event.node).answered, self._peer(event.node).why = now, ""
+        self._peer(event.node).answered = now
+        self._peer(event.node).why = ""
 
     def _named(self, node: int, when: float) -> None:
-        """A peer's name had an address then; 0 where it has none yet."""
+        """Record when a peer's name first had an address; 0 if it has none yet."""
         host = self._hosts[node]
         name, since = self._open.get(host, ("", 0.0))
         if name == DNS and when >= since:
@@ -122,10 +123,11 @@ class TimelineRecorder:
         if event.node and not self._peer(event.node).part:
             self._peer(event.node).why = event.why or "its session ended"
 
-    def _on_heard(self, event: events.MessageReceived, now: float) -> None:
+    def _on_message(self, event: events.MessageReceived, now: float) -> None:
         match event.message:
             case messages.Phases() if event.node != self._me:
-                self._peer(event.node).part, self._peer(event.node).told = event.message, now
+                self._peer(event.node).part = event.message
+                self._peer(event.node).told = now
             case messages.Start():
                 self._marks["started"] = self._marks["started"] or now
             case messages.Release():
@@ -135,7 +137,7 @@ class TimelineRecorder:
         if action.node != self._me:
             return
         ends = action.phase in (Phase.ENDING, Phase.RELEASED)
-        if ends and self._name == Phase.OUTPUT.timeline:  # nothing was ever printed, and that was its run
+        if ends and self._name == Phase.OUTPUT.timeline:  # it has printed nothing, so this phase was its run
             self._name = Phase.RUNNING.timeline
         self.enter(action.phase.timeline or Phase.RELEASED.timeline, now)
 
@@ -163,7 +165,7 @@ _EVENTS: Mapping[type, _Take] = {
     events.Unreachable: TimelineRecorder._on_unreached,
     events.Answered: TimelineRecorder._on_answered,
     events.SessionLost: TimelineRecorder._on_lost,
-    events.MessageReceived: TimelineRecorder._on_heard,
+    events.MessageReceived: TimelineRecorder._on_message,
 }
 _ACTIONS: Mapping[type, _Take] = {
     actions.Entered: TimelineRecorder._entered,

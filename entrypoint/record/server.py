@@ -1,6 +1,6 @@
-"""The metrics of this node, where the spec asks for them: a port that answers `GET /metrics`.
+"""The server of this node's metrics, if the spec has a port for them: it answers `GET /metrics`.
 
-Nothing here may hold up the job or end it: all is bounded in time, size and number.
+Nothing here may delay or end the job: time, size and number of requests are bounded.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-_TOGETHER = 8  # connections that are answered at a time; more wait in the kernel
+_TOGETHER = 8  # connections that are served at a time; more wait in the kernel
 _QUEUE = 64  # connections that may wait
-_PATIENCE = 5.0  # seconds for one of them
-_REQUEST = 8192  # bytes of one
-_RETRY = 1.0  # seconds until a listener that found no free file handle tries again
+_PATIENCE = 5.0  # seconds for one request
+_REQUEST = 8192  # size limit of a request
+_RETRY = 1.0  # seconds until the listener accepts again after it had no free file handle
 
 
 class MetricsServer:
-    """A port that answers `GET /metrics`. It takes few connections at a time, so it never uses up our file handles."""
+    """A port that answers `GET /metrics`, for few connections at a time, so that it never uses up the file handles."""
 
     def __init__(self, host: str, port: int, metrics: Callable[[], str]) -> None:
-        """Raises OSError if the port cannot be taken."""
+        """Listen on the port. Raises OSError if it is taken."""
         self._metrics = metrics
         self._listener = _listening(host, port)
         self._loop = asyncio.get_running_loop()
@@ -38,8 +38,8 @@ class MetricsServer:
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
-            return  # it went away
-        except OSError:  # no file handle is left: look again later, and not at once for ever
+            return  # the client has disconnected
+        except OSError:  # no free file handle: retry later instead of in a busy loop
             self._loop.remove_reader(self._listener)
             self._loop.call_later(_RETRY, self._more)
             return
@@ -88,7 +88,7 @@ class MetricsServer:
         else:
             try:
                 body = self._metrics()
-            except Exception as error:  # nobody's question may end the job
+            except Exception as error:  # no request may end the job
                 status = "500 Internal Server Error"
                 body = f"{type(error).__name__}: {error}\n"
             else:
@@ -101,7 +101,7 @@ class MetricsServer:
         return f"{head}Connection: close\r\n\r\n".encode() + content
 
     def close(self) -> None:
-        """Answer no more."""
+        """Close the port and all connections."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for task in self._open:
@@ -112,7 +112,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """Return a TCP socket that listens there. Raises OSError."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the next attempt takes it again
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the next attempt uses it again
         listener.bind((host, port))
         listener.listen(_QUEUE)
         listener.setblocking(False)

@@ -1,4 +1,4 @@
-"""Reads the record of the boot in this container: what `entrypoint status` prints.
+"""Reads the record of the boot in this container, for `entrypoint status`.
 
 No setting is needed: the kernel lists the abstract sockets whose names are the run directories of boots
 (live.py). Boots of this user come first, then those of the user that PID 1 belongs to.
@@ -23,45 +23,46 @@ from entrypoint.text import duration, from_json
 from entrypoint.wire import Invalid, read
 
 NAME = "@entrypoint:"  # how the kernel shows live.NAME
-_LATE = 3.0  # seconds after its time until a write that did not come is missed
-_MOMENT = 0.5  # seconds in which a boot that has no record yet may write one
-_LOOK = 0.05  # seconds between two looks meanwhile
-_MOST = 64 << 20  # bytes of a record
+_LATE = 3.0  # seconds that a write may be overdue
+_MOMENT = 0.5  # seconds to wait for the record of a boot that has none yet
+_LOOK = 0.05  # seconds between two reads meanwhile
+_MOST = 64 << 20  # size limit of a record
 _STOPPED = {"T": "it is stopped (SIGSTOP, or a debugger)", "t": "a debugger holds it"}
 _GONE = "ZX"
 
 
 class Silent(UnavailableError):
-    """It may run, and has not written its state in time."""
+    """The entrypoint may run, and has not written its state in time."""
 
 
 class Killed(UnavailableError):
-    """It has ended without a result."""
+    """The entrypoint has ended without a result."""
 
 
 class Starting(UnavailableError):
-    """A boot has begun, and has no state to show yet."""
+    """A boot has begun, and has no state yet."""
 
     def __init__(self, run_dir: object = "") -> None:
-        seen = "it reads its spec, or its start hooks run" + (f"; or it is not at {run_dir}" if run_dir else "")
-        super().__init__("EP033 a boot has begun here, and has no state yet", seen, "ask again, or give --run-dir")
+        detail = "it reads its spec, or its start hooks run" + (f"; or it is not at {run_dir}" if run_dir else "")
+        super().__init__("EP033 a boot has begun here, and has no state yet", detail, "ask again, or give --run-dir")
 
 
-def find(given: str = "", usual: str = "") -> Path:
-    """The run directory to ask about: the given one; the usual one, if a boot was there; that of the one boot here; or
-    that of the last one that ended.
+def find(run_dir: str = "", default: str = "") -> Path:
+    """Return the run directory of the boot: this one, if set; the default, if it has a boot; that of the only boot;
+    or that of the last one that ended.
 
-    Raises UsageError where several boot here, NoInputError where there is no trace of any, RefusedError where only
-    other users' are, Starting where one has only begun.
+    Raises UsageError if several boot here, NoInputError if there is no trace of any, RefusedError if all are of other
+    users, Starting if one has just begun.
     """
-    if given:
-        return Path(given)
-    if usual and (os.path.exists(usual) or os.path.exists(record_of(usual))):
-        return Path(usual)
-    users, live = _users(), _live()
+    if run_dir:
+        return Path(run_dir)
+    if default and (os.path.exists(default) or os.path.exists(record_of(default))):
+        return Path(default)
+    users = _users()
+    live = _live()
     for user in users:
-        if found := sorted(path for path, owner in live.items() if owner == user):
-            return _one(found)
+        if run_dirs := sorted(path for path, owner in live.items() if owner == user):
+            return _one(run_dirs)
     if live and os.geteuid() == 0:
         return _one(sorted(live))
     if _has_begun():
@@ -77,10 +78,10 @@ def find(given: str = "", usual: str = "") -> Path:
     raise NoInputError("EP030 there is no boot to ask", detail, hint)
 
 
-def _one(found: list[str]) -> Path:
-    if len(found) > 1:
-        raise UsageError("EP032 several entrypoints boot here", ", ".join(found), f"say which: --run-dir {found[0]}")
-    return Path(found[0])
+def _one(paths: list[str]) -> Path:
+    if len(paths) > 1:
+        raise UsageError("EP032 several entrypoints boot here", ", ".join(paths), f"say which: --run-dir {paths[0]}")
+    return Path(paths[0])
 
 
 def _refused(file: str, owner: int) -> RefusedError:
@@ -90,16 +91,16 @@ def _refused(file: str, owner: int) -> RefusedError:
 
 
 def _live(table: str = "/proc/net/unix") -> dict[str, int]:
-    """Return the run directories of boots in this network namespace, and who owns their records."""
-    found: dict[str, int] = {}
+    """Return the run directories of boots in this network namespace, and the owners of their records."""
+    owners: dict[str, int] = {}
     with contextlib.suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             name = line.rstrip("\n").split(None, 7)[-1]
             if name.startswith(NAME):
                 run_dir = name.removeprefix(NAME)
                 with contextlib.suppress(OSError):  # another container's, which shares only the network
-                    found[run_dir] = os.lstat(record_of(run_dir)).st_uid
-    return found
+                    owners[run_dir] = os.lstat(record_of(run_dir)).st_uid
+    return owners
 
 
 def _has_begun() -> bool:
@@ -119,19 +120,19 @@ def _users() -> list[int]:
 def _left(user: int) -> Path | None:
     """Return the run directory in the usual place whose record this user's latest boot has left."""
     ending = record_of("")
-    found = []
+    records = []
     for file in Path("/tmp").glob(f"entrypoint-{user}-*{ending}"):
         with contextlib.suppress(OSError):
             about = os.lstat(file)
             if about.st_uid == user:
-                found.append((about.st_mtime, file.with_name(file.name.removesuffix(ending))))
-    return max(found)[1] if found else None
+                records.append((about.st_mtime, file.with_name(file.name.removesuffix(ending))))
+    return max(records)[1] if records else None
 
 
 def load(file: str) -> Record:
-    """Return what is in a record file.
+    """Return the content of a record file.
 
-    Raises OSError if it cannot be read, RefusedError if another user may have put it there, Invalid if
+    Raises OSError if it cannot be read, RefusedError if another user may have created it, Invalid if
     it is no record.
     """
     try:
@@ -152,10 +153,10 @@ def load(file: str) -> Record:
 
 
 def ask(run_dir: Path) -> dict[str, Any]:
-    """Return the state of a boot as JSON has it, or its result where it has ended.
+    """Return the state of a boot as JSON, or its result if it has ended.
 
-    Raises Starting, NoInputError where there was no boot, RefusedError where it is another user's, Silent
-    where it has written nothing in time, Killed where it has left no result.
+    Raises Starting, NoInputError if there was no boot, RefusedError if it is another user's, Silent
+    if it has written nothing in time, Killed if it has left no result.
     """
     begun = time.monotonic()
     file = record_of(str(run_dir))
@@ -179,14 +180,14 @@ def ask(run_dir: Path) -> dict[str, Any]:
 
 
 def pause(seconds: float) -> None:
-    """Let time pass: no event tells that it is worth asking again."""
+    """Let time pass before the next read: no event announces a change."""
     select.select([], [], [], seconds)
 
 
 def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, Any]:
-    """Return what a record says, {} if its process has ended since and may have written more.
+    """Return the state in a record, {} if its process has ended meanwhile and may have written it again.
 
-    Raises Silent and Killed as `ask` does; `is_last`: it has written no more.
+    Raises Silent and Killed as `ask` does; `is_last`: the record was read after the end.
     """
     if record.result:
         return {"phase": "ended", **record.result}
@@ -195,7 +196,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
     pid = record.process.pid
     age = time.monotonic() - record.at
     state = _process_state(record.process)
-    if state in _GONE or age < 0:  # it was written before the machine was started anew
+    if state in _GONE or age < 0:  # it was written before the machine was restarted
         if not is_last:
             return {}
         phase = f"{duration(age)} before, it was: {record.status.phase}" if age > 0 else "the machine was restarted"

@@ -1,6 +1,6 @@
 """Writes a timeline as trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 
-A process stands for each node, with a thread for itself and for each of its peers and ranks. Source: "Trace Event
+Each node is a process, with a thread for itself and for each of its peers and ranks. Source: "Trace Event
 Format", events X and M.
 """
 
@@ -17,8 +17,8 @@ def trace(timeline: Timeline) -> str:
     import json
 
     events: list[dict[str, Any]] = []
-    # As on Linux: no number is 0 (Perfetto takes that for the idle process), no thread has another's, and a process has
-    # its first thread's.
+    # As on Linux: no number is 0 (for Perfetto the idle process), no two threads share one, and a process has that of
+    # its first thread.
     numbers = count(1)
     for bar in timeline.bars:
         process = next(numbers)
@@ -29,7 +29,8 @@ def trace(timeline: Timeline) -> str:
         for phase in (*bar.phases, *bar.spans):
             if phase.about not in threads:
                 threads[phase.about] = next(numbers)
-            start, end = round(phase.start * 1e6), round(phase.end * 1e6)
+            start = round(phase.start * 1e6)
+            end = round(phase.end * 1e6)
             event = {"name": phase.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
             events.append({**event, "pid": process, "tid": threads[phase.about]})
         events += [_named("thread_name", process, number, name=name or "node") for name, number in threads.items()]

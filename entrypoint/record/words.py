@@ -1,4 +1,4 @@
-"""Describes a timeline as text: who was last and why, and a table of nodes and phases."""
+"""Describes a timeline as text: the last node and the cause, and a table of nodes and phases."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def who_was_last(timeline: Timeline) -> str:
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
-        of_it = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
-        return f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd listened{of_it}."
+        part = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
+        return f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd listened{part}."
     begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
-    late, took = last.phases[0].start - begun, totals(last)
+    late = last.phases[0].start - begun
+    took = totals(last)
     more = {name: took[name] - min(other.get(name, 0.0) for other in others_took) for name in _BEFORE if name in took}
     name = max(more, key=lambda name: more[name], default="")
     if name and more[name] > late:
@@ -76,7 +77,7 @@ def table(timeline: Timeline, outcome: str) -> str:
 
 
 def notes(timeline: Timeline) -> list[str]:
-    """Return what a reader must know about single nodes: whose part is missing, whose place is not exact."""
+    """Return notes on single nodes: those whose part is missing, and the one whose place is least exact."""
     missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
     vague = max(timeline.bars, key=lambda bar: bar.error)
     if vague.error >= 0.0005:

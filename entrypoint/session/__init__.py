@@ -1,1 +1,1 @@
-"""How nodes talk: names, the leader's sessions, a worker's control endpoint, and the codec."""
+"""Connections between nodes: name resolution, the leader's sessions, a worker's control endpoint, the codec."""

@@ -39,7 +39,7 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
 class AttemptFailed(Exception):
-    """One attempt at one peer failed; another may not."""
+    """A failed attempt to log in to a peer; the next attempt may succeed."""
 
     def __init__(self, reason: str, refused: bool = False, late: bool = False) -> None:
         super().__init__(reason)
@@ -54,21 +54,21 @@ class CallLimits:
     step: float = 5.0  # seconds of silence in one step of one attempt
     attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
-    logins: int = 64  # begun at one time: answers do not wait for a thousand other key exchanges
-    turn: float = 1.0  # seconds until a login lets the next one begin: a frozen peer delays no other
+    logins: int = 64  # begun at the same time, so that answers do not wait for a thousand key exchanges
+    turn: float = 1.0  # seconds until a login lets the next one begin, so that a frozen peer delays no other
 
 
 @dataclass
 class _Attempt:
-    """One login under way, and how far it is."""
+    """A login that is in progress, and its current step."""
 
-    patience: int  # how many times the usual limits it has
+    patience: int  # factor of its limits
     step: str = "connecting"
     address: str = ""
 
 
 class Caller:
-    """Calls workers and keeps their sessions. What happens is reported as events."""
+    """Calls workers and keeps their sessions. Answers and failures are reported as events."""
 
     def __init__(
         self,
@@ -84,39 +84,39 @@ class Caller:
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
-        self._question = question  # but for the node and its address
+        self._question = question  # the node and its address are filled in for each call
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
         self._logins = asyncio.Semaphore(limits.logins)
-        self._patience: dict[int, int] = {}  # node -> how many times the usual limits its next attempt has
+        self._patience: dict[int, int] = {}  # node -> factor of the limits of its next attempt
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
-        self._named: dict[int, float] = {}  # node -> when its name had an address, since it was called
+        self._named: dict[int, float] = {}  # node -> when its name first had an address, since it was called
         self._sessions: dict[int, Session] = {}
 
     def call(self, node: Node) -> None:
-        """Call it until it answers."""
+        """Call a worker until it answers."""
         self._named.pop(node.rank, None)
         self._calls[node.rank] = self._background(self._keep_calling(node))
 
     def stop(self) -> None:
-        """Call nobody any more."""
+        """Cancel all calls."""
         for call in self._calls.values():
             call.cancel()
 
     def send(self, rank: int, message: Any) -> None:
-        """Say something to a worker that has answered."""
+        """Send a message to a worker that has answered."""
         if rank in self._sessions:
             self._sessions[rank].send(message)
 
     def close(self, rank: int) -> None:
-        """End a worker's session."""
+        """Close a worker's session."""
         if rank in self._sessions:
             self._sessions.pop(rank).close()
 
     def close_all(self) -> None:
-        """End all sessions. Whoever waits for events does not wait any more."""
+        """Close all sessions."""
         for session in self._sessions.values():
             session.close()
 
@@ -127,17 +127,15 @@ class Caller:
         self._begun.setdefault(node.rank, time.monotonic())
         while True:
             try:
-                found = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
+                addresses = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
                 self._named.setdefault(node.rank, time.monotonic())
-                session = await self._login(node, found)
-            except (
-                AttemptFailed,
-                RuntimeError,
-                OSError,
-            ) as error:  # no more threads, no more files: later there may be
-                why = one_line(str(error) or type(error).__name__)
-                refused, named = isinstance(error, AttemptFailed) and error.refused, self._named.get(node.rank, 0.0)
-                self._tell(events.Unreachable(node.rank, why, refused, named))
+                session = await self._login(node, addresses)
+            # RuntimeError and OSError: no thread or file is available now; a later attempt may get one.
+            except (AttemptFailed, RuntimeError, OSError) as error:
+                reason = one_line(str(error) or type(error).__name__)
+                refused = isinstance(error, AttemptFailed) and error.refused
+                named = self._named.get(node.rank, 0.0)
+                self._tell(events.Unreachable(node.rank, reason, refused, named))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
@@ -149,20 +147,20 @@ class Caller:
                 session.listen(self._tell, self._log)
                 return
 
-    def _miss(self, node: Node, why: str) -> None:
-        if why:
-            self._tell(events.Unreachable(node.rank, why))
+    def _miss(self, node: Node, reason: str) -> None:
+        if reason:
+            self._tell(events.Unreachable(node.rank, reason))
 
     async def _pause(self, node: Node) -> None:
-        """No event tells when a peer has started; it can only be asked again."""
+        """Wait before the next attempt: no event announces that a peer has started."""
         await rest(pause(self._begun[node.rank], len(self._nodes)))
 
-    async def _login(self, node: Node, found: list[Address]) -> Session:
-        """One attempt, within its deadline. Raises Unready or ConfigError that says what failed."""
+    async def _login(self, node: Node, addresses: list[Address]) -> Session:
+        """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or ConfigError."""
         attempt = _Attempt(self._patience.get(node.rank, 1))
         await self._logins.acquire()
         turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
-        work = asyncio.create_task(self._attempt(attempt, node, found))
+        work = asyncio.create_task(self._attempt(attempt, node, addresses))
         work.add_done_callback(lambda _: self._end_turn(turn))
         limit = self._limits.attempt * attempt.patience
         try:
@@ -174,7 +172,7 @@ class Caller:
             if isinstance(error, AttemptFailed) and error.late:
                 self._patience[node.rank] = min(2 * attempt.patience, self._limits.growth)
             if not work.cancel() and not work.cancelled() and not work.exception():
-                work.result().close()  # nobody wants it any more
+                work.result().close()  # it finished too late to be used
             raise
         self._patience.pop(node.rank, None)
         return session
@@ -184,11 +182,11 @@ class Caller:
             turn.cancel()
             self._logins.release()
 
-    async def _attempt(self, attempt: _Attempt, node: Node, found: list[Address]) -> Session:
-        """One login: connect, prove both keys, start the endpoint, ask."""
+    async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:
+        """Log in once: connect, prove both keys, start the endpoint, send the question."""
         connection = client = None
         try:
-            connection = await _connect(found, self._limits.step * attempt.patience)
+            connection = await _connect(addresses, self._limits.step * attempt.patience)
             client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
@@ -199,11 +197,12 @@ class Caller:
                 client.close()
             if connection is not None:
                 connection.close()
-            raise _explained(error, attempt.address) from None
+            raise _translated(error, attempt.address) from None
 
     async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
-        """The channel of the worker's control endpoint, once both sides have proven their keys."""
-        address, limit = attempt.address, self._limits.step * attempt.patience
+        """Return the channel of the worker's control endpoint, after both sides have proven their keys."""
+        address = attempt.address
+        limit = self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
         if not self._hosts.check(node.host, await client.exchange_keys(limit)):
@@ -214,21 +213,23 @@ class Caller:
         except TimeoutError:
             raise AttemptFailed(f"no ssh login at {address}: Authentication timeout.", late=True) from None
         attempt.step = f"the start of a session at {address}"
-        # Through sh, since a tmpfs on /tmp is usually one that nothing may be executed from. ForceCommand says the
-        # same, unless ssh.client gives a job its own way in.
+        # Through sh, since a tmpfs on /tmp is usually mounted noexec. sshd's ForceCommand is the same command, unless
+        # the job configures its own client (ssh.client).
         return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', limit)
 
     async def _ask(
         self, attempt: _Attempt, node: Node, connection: socket.socket, client: Transport, channel: paramiko.Channel
     ) -> Session:
-        """The session of a worker that has answered our question."""
+        """Send the question and return the session of the worker that has answered it."""
         address = attempt.address
         limit = self._limits.step * attempt.patience
         sent = time.time()
         question = codec.pack(replace(self._question, rank=node.rank, address=address))
         while question:
             await client.until(channel.send_ready, limit)
-            question = question[channel.send(question) or len(question) :]  # 0: it is closed, as the answer will tell
+            question = question[
+                channel.send(question) or len(question) :
+            ]  # 0: it is closed, and reading the answer will fail
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
         answer, early = await _first_answer(client, channel, intake, address, limit)
         middle = (sent + time.time()) / 2
@@ -251,57 +252,58 @@ class Caller:
 
 
 class _KnownHosts:
-    """The host keys of a known_hosts file, by name: paramiko's own table looks at every line for each name."""
+    """The host keys of a known_hosts file, indexed by name: paramiko's own table scans all lines for each name."""
 
     def __init__(self, text: str) -> None:
         self._named: defaultdict[str, paramiko.HostKeys] = defaultdict(paramiko.HostKeys)
         self._hashed = paramiko.HostKeys()
         for number, line in enumerate(text.splitlines(), start=1):
-            words = line.split()
-            if not words or words[0].startswith("#"):
+            fields = line.split()
+            if not fields or fields[0].startswith("#"):
                 continue
             try:
-                if len(words) < 3 or words[0].startswith("@"):  # a marker would change what the key means
+                if len(fields) < 3 or fields[0].startswith("@"):  # a marker would change what the key means
                     raise ValueError
-                entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words))
+                entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields))
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-                seen = f"line {number}: {one_line(line.strip(), 80)}"
-                do = "make each line: HOST ssh-ed25519 KEY"
-                raise ConfigError("EP304 ssh.known_hosts cannot be read", seen, do) from None
-            if entry and entry.key:  # else it is of a kind that paramiko does not know
+                detail = f"line {number}: {one_line(line.strip(), 80)}"
+                hint = "make each line: HOST ssh-ed25519 KEY"
+                raise ConfigError("EP304 ssh.known_hosts cannot be read", detail, hint) from None
+            if entry and entry.key:  # otherwise its type is unknown to paramiko
                 for name in entry.hostnames:
                     hosts = self._hashed if name.startswith("|") else self._named[name]
                     hosts.add(name, entry.key.get_name(), entry.key)
 
     def check(self, host: str, key: paramiko.PKey) -> bool:
-        """Whether this is a key of that host."""
+        """Return whether this is a key of the host."""
         return (host in self._named and self._named[host].check(host, key)) or self._hashed.check(host, key)
 
 
 async def _first_answer(
     client: Transport, channel: paramiko.Channel, intake: codec.Intake, address: str, limit: float
 ) -> tuple[messages.NodeInfo | messages.Reject, list[Any]]:
-    """The answer to our question, and the messages after it."""
+    """Return the worker's answer to the question, and the messages that came after it."""
     while True:
         await client.until(lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit)
         data = channel.recv(65536)
         if not data:
-            said = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
-            words = one_line(said.decode(errors="replace").strip(), WORDS)
-            raise AttemptFailed(f"no control endpoint at {address}{': ' + words if words else ''}")
-        heard = intake.feed(data, time.monotonic())
-        for number, message in enumerate(heard, start=1):
+            stderr = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
+            text = one_line(stderr.decode(errors="replace").strip(), WORDS)
+            raise AttemptFailed(f"no control endpoint at {address}{': ' + text if text else ''}")
+        arrived = intake.feed(data, time.monotonic())
+        for number, message in enumerate(arrived, start=1):
             if isinstance(message, messages.Taken):
                 elsewhere = message.why != messages.TAKEN
                 raise AttemptFailed(f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere)
             if isinstance(message, (messages.NodeInfo, messages.Reject)):
-                return message, heard[number:]
+                return message, arrived[number:]
 
 
-async def _connect(found: list[Address], seconds: float) -> socket.socket:
-    """A connection to the first of the host's addresses, of either family, that accepts one within so many seconds."""
-    reason, late = "no address", False
-    for family, kind, protocol, _, address in found:
+async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
+    """Return a connection to the first of a host's addresses, of either family, that accepts one in time."""
+    reason = "no address"
+    late = False
+    for family, kind, protocol, _, address in addresses:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.setblocking(False)
@@ -312,7 +314,8 @@ async def _connect(found: list[Address], seconds: float) -> socket.socket:
         except ConnectionRefusedError:
             reason = "refused"
         except (TimeoutError, asyncio.TimeoutError):
-            reason, late = f"no answer from {address[0]}", True
+            reason = f"no answer from {address[0]}"
+            late = True
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
         except BaseException:
@@ -323,33 +326,33 @@ async def _connect(found: list[Address], seconds: float) -> socket.socket:
 
 
 def round_trip(connection: socket.socket) -> float:
-    """Seconds of the fastest packet there and back, as the kernel saw it; 0.0 where it does not tell.
+    """Return the smallest round-trip time in seconds that the kernel measured; 0.0 if it has none.
 
-    How busy the programs are is not in it. Source: struct tcp_info of Linux's tcp.h, tcpi_min_rtt, since 4.6.
+    It is independent of how busy the programs are. Source: tcpi_min_rtt in struct tcp_info of Linux's tcp.h, since 4.6.
     """
     try:
-        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT + 4)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT + 4)
     except OSError:
         return 0.0
-    fastest = int.from_bytes(told[_MIN_RTT:], sys.byteorder)  # microseconds
-    return 0.0 if fastest == 0xFFFFFFFF else fastest / 1e6  # which means that no packet was measured yet
+    fastest = int.from_bytes(info[_MIN_RTT:], sys.byteorder)  # microseconds
+    return 0.0 if fastest == 0xFFFFFFFF else fastest / 1e6  # 0xFFFFFFFF: no packet was measured yet
 
 
-def _explained(error: BaseException, address: str) -> BaseException:
-    """What went wrong in an attempt, for people."""
+def _translated(error: BaseException, address: str) -> BaseException:
+    """Return the error of an attempt as one whose text says what failed."""
     if isinstance(error, (AttemptFailed, ConfigError)) or not isinstance(error, Exception):
         return error
-    words = one_line(str(error) or type(error).__name__)
+    reason = one_line(str(error) or type(error).__name__)
     # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd refused the key.
-    if isinstance(error, paramiko.BadAuthenticationType) or words == "Authentication failed.":
+    if isinstance(error, paramiko.BadAuthenticationType) or reason == "Authentication failed.":
         return AttemptFailed(f"our key is refused by {address}", refused=True)
-    what = {
-        Invalid: f"{address} says what no node of this job does: {words}",
-        paramiko.SSHException: f"no ssh login at {address}: {words}",
+    descriptions = {
+        Invalid: f"{address} says what no node of this job does: {reason}",
+        paramiko.SSHException: f"no ssh login at {address}: {reason}",
         TimeoutError: f"sshd at {address} is slow to answer",
         OSError: f"sshd at {address} closed the connection",
         EOFError: f"sshd at {address} closed the connection",
-        Exception: f"no ssh login at {address}: {type(error).__name__}: {words}",
+        Exception: f"no ssh login at {address}: {type(error).__name__}: {reason}",
     }
-    text = next(text for kind, text in what.items() if isinstance(error, kind))
-    return AttemptFailed(text, late=isinstance(error, TimeoutError))
+    description = next(description for kind, description in descriptions.items() if isinstance(error, kind))
+    return AttemptFailed(description, late=isinstance(error, TimeoutError))

@@ -1,7 +1,7 @@
-"""The worker's side of the roll call: where the leader's ssh session arrives.
+"""The worker's side of the roll call: the endpoint of the leader's ssh session.
 
-sshd starts `attend` in each session. It writes its process id into a named pipe and waits for its end. The endpoint
-opens the pipes between sshd and it a second time, by /proc, so no process stands between to pass bytes on.
+sshd starts the script `attend` in each session, which writes its process id into a named pipe and waits to be ended.
+The endpoint opens the pipes between sshd and the script a second time, by /proc, so no process has to pass bytes on.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.pipes import PipeListener
 from entrypoint.wire import Invalid
 
-_FROM, _TO = 3, 4  # the session's streams in `attend`
+# The session's streams in `attend`.
+_FROM = 3
+_TO = 4
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
 
-# Opened for both directions, a pipe holds up nobody when the entrypoint is gone; then `read` finds the end at once.
-# The session's own streams move first: a redirection of `echo` or `read` would take their numbers for a moment.
+# A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns at once.
+# The session's streams are moved first: a redirection of `echo` or `read` would take their numbers for a moment.
 _ATTEND = """#!/bin/sh
 # Runs in each session of sshd, says so, and stays until the entrypoint ends it. The entrypoint does the talking.
 if [ ! -p /proc/$$/fd/0 ] || [ ! -p {sessions} ] || [ ! -p {end} ]; then
@@ -43,8 +45,11 @@ read -r end
 
 
 class Endpoint:
-    """Takes one session at a time. `busy` says by a new session's first message why it does not replace the present
-    one, or "" where it does: a leader that comes back has lost its session."""
+    """The control endpoint, with one session at a time.
+
+    `busy` returns, for the first message of a new session, why it does not replace the current one, or "" if it does:
+    a leader that calls again has lost its session.
+    """
 
     def __init__(
         self,
@@ -60,11 +65,11 @@ class Endpoint:
         self._pipes = contextlib.ExitStack()
 
     def open(self, run_dir: RunDir) -> None:
-        """Listen, and write the script that sshd starts in a session.
+        """Listen, and write the script that sshd starts in each session.
 
-        Raises CantCreateError when the disk is full or read-only.
+        Raises CantCreateError if the disk is full or read-only.
         """
-        # Only our copy is open for writing, so that its end is the end of every `attend`.
+        # Only this copy is open for writing, so that closing it ends every `attend`.
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
         self._announced = PipeListener(run_dir, "attend.sessions", self._begin)
         self._pipes.callback(self._announced.close)
@@ -84,27 +89,27 @@ class Endpoint:
             await session.open()
             while data := await session.read():
                 for message in intake.feed(data, time.monotonic()):
-                    if not taken and (why := self._take(session, message)):
-                        session.send(codec.pack(messages.Taken(why)))
+                    if not taken and (reason := self._take(session, message)):
+                        session.send(codec.pack(messages.Taken(reason)))
                         return
                     taken = True
                     if self._session is session:
                         self._on_message(message)
         except Invalid as error:
-            session.why = f"it says what no leader does: {error}"
-        except OSError:  # it was over before we came
+            session.reason = f"it says what no leader does: {error}"
+        except OSError:  # it ended before it was opened
             pass
         finally:
             session.close()
         if self._session is session:
             self._session = None
-            self._on_lost(session.why)
+            self._on_lost(session.reason)
 
     def _take(self, session: _Session, first: Any) -> str:
-        """Accept this session, or return why not."""
+        """Accept the session and return "", or return why it is rejected."""
         if self._session is not None:
-            if why := self._busy(first):
-                return why
+            if reason := self._busy(first):
+                return reason
             self._session.close()
         self._session = session
         return ""
@@ -121,7 +126,7 @@ class Endpoint:
 
 
 class _Session:
-    """One ssh session, by the pipes between sshd and the `attend` that it has started."""
+    """One ssh session: the pipes between sshd and the `attend` script that it has started."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -129,10 +134,10 @@ class _Session:
         self._reader = asyncio.StreamReader()
         self._source: asyncio.ReadTransport | None = None
         self._sink: asyncio.WriteTransport | None = None
-        self.why = "its session ended"  # if nothing else ends it
+        self.reason = "its session ended"  # if nothing else ends it
 
     async def open(self) -> None:
-        """Open both pipes. Raises OSError when the process, or sshd's end of a pipe, is gone."""
+        """Open both pipes. Raises OSError if the process, or sshd's end of a pipe, is gone."""
         loop = asyncio.get_running_loop()
         source = self._opened(_FROM, os.O_RDONLY)
         self._pipe = os.fstat(source.fileno()).st_ino
@@ -140,7 +145,7 @@ class _Session:
         self._sink, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._opened(_TO, os.O_WRONLY))
 
     def _opened(self, number: int, flags: int) -> FileIO:
-        """A file of our own: it does not block, and the process's still does."""
+        """Return a new open file of the pipe: non-blocking, while the process's own still blocks."""
         file = FileIO(os.open(f"/proc/{self._pid}/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC), _MODES[flags])
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             file.close()
@@ -148,26 +153,26 @@ class _Session:
         return file
 
     async def read(self) -> bytes:
-        """What the leader has sent; nothing when the session is over."""
+        """Return bytes that the leader has sent; none when the session is over."""
         return await self._reader.read(65536)
 
     def send(self, data: bytes) -> None:
-        """Send it, or keep what sshd does not take now. Too much of that ends the session."""
+        """Send data, or keep what sshd does not take now. Too much of it ends the session."""
         if self._sink is None or self._sink.is_closing():
             return
         if self._sink.get_write_buffer_size() + len(data) > _UNSENT:
-            self.why = "it does not read what we say"
+            self.reason = "it does not read what we say"
             self._sink.abort()
             self.close()
         else:
             self._sink.write(data)
 
     def close(self) -> None:
-        """End it; what we have sent still arrives."""
+        """Close the session; bytes already sent still arrive."""
         for transport in (self._source, self._sink):
             if transport is not None:
                 transport.close()
-        with contextlib.suppress(OSError):  # it has ended
-            # It is no other process of the same number.
+        with contextlib.suppress(OSError):  # the process has ended
+            # The same pipe proves that the id was not reused by another process.
             if os.stat(f"/proc/{self._pid}/fd/{_FROM}").st_ino == self._pipe:
                 os.kill(self._pid, signal.SIGKILL)

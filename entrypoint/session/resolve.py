@@ -1,4 +1,4 @@
-"""Names to addresses: the system's own resolver, both families, without blocking the event loop."""
+"""Name resolution: the system's own resolver, both families, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from entrypoint.system.threads import in_thread
 
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 
-_DISCARD = 9  # the port for what nobody is to answer, RFC 863
-_SLOW = 0.25  # seconds after which a question to a name server is asked once more
+_DISCARD = 9  # the discard port, which never answers, RFC 863
+_SLOW = 0.25  # seconds after which a query is sent once more
 
 
 def addresses(host: str, port: int | None) -> list[Address]:
-    """Every address of the host, of either family, in the system's order of preference.
+    """Return all addresses of the host, of either family, in the system's order of preference.
 
-    Raises LookupError when there is none now; DNS of a container that starts may come later.
+    Raises LookupError if there is none now; a starting container may get its DNS entry later.
     """
     try:
-        # As bytes, since Python would import a table of all alphabets for a text: our names are ASCII.
+        # As bytes, since Python would import the IDNA tables for a string: host names are ASCII.
         return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
     except (socket.gaierror, UnicodeError) as error:
         raise LookupError(str(error)) from None
 
 
 def pause(begun: float, peers: int = 1) -> float:
-    """Seconds until the next attempt, when the wait began at `begun` (time.monotonic()) for so many peers.
+    """Return the seconds until the next attempt of a wait that began at `begun` (time.monotonic()).
 
     A fiftieth of the time waited so far, so that a long wait costs little and adds at most two per cent.
     """
@@ -40,53 +40,53 @@ def pause(begun: float, peers: int = 1) -> float:
 
 
 async def resolve(host: str, port: int | None, update: Callable[[str], None], peers: int = 1) -> list[Address]:
-    """The host's addresses once it has some; `update` is told why it has none yet.
+    """Return the host's addresses as soon as it has some; `update` is called with the reason while it has none.
 
-    An engine's name server passes a name it does not know yet on to a server that may never answer, so a question that
-    takes long is asked again beside the first: a container that has started meanwhile is found at once.
+    A container engine's name server forwards unknown names to a server that may never answer, so a slow query is sent
+    again in parallel: a container that has started meanwhile is resolved at once.
     """
     with contextlib.suppress(socket.gaierror, UnicodeError):  # an address needs no name server, and no thread
         return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-    # glibc would wait 5 s for each of two answers (resolv.conf(5)); our environment only, programs get the container's.
+    # glibc would wait 5 s for each of two answers (resolv.conf(5)). Programs still get the container's environment.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     begun = time.monotonic()
-    most = min(12, max(1, 256 // peers))  # questions under way at a time
-    asked: set[asyncio.Task[list[Address]]] = set()
-    wrong: list[str] = []
+    limit = min(12, max(1, 256 // peers))  # concurrent queries
+    queries: set[asyncio.Task[list[Address]]] = set()
+    failures: list[str] = []
 
     async def ask() -> list[Address]:
         try:
             return await in_thread(lambda: addresses(host, port))
         except LookupError:  # also an answer: there is no address yet
             return []
-        except (RuntimeError, OSError) as error:  # no more threads or files; later there may be
-            wrong.append(str(error))
+        except (RuntimeError, OSError) as error:  # no thread or file is available now
+            failures.append(str(error))
             return []
 
     try:
         while True:
-            if len(asked) < most:
-                asked.add(asyncio.create_task(ask()))
-            done, asked = await asyncio.wait(asked, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED)
+            if len(queries) < limit:
+                queries.add(asyncio.create_task(ask()))
+            done, queries = await asyncio.wait(queries, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if found := task.result():
-                    return found
+                if result := task.result():
+                    return result
             if done:
-                update(wrong.pop() if wrong else "no DNS")
-                # A name that appears sends no event; it can only be asked for again.
+                update(failures.pop() if failures else "no DNS")
+                # No event announces a new name; it can only be queried again.
                 await rest(pause(begun, peers))
     finally:
-        for task in asked:
+        for task in queries:
             task.cancel()
 
 
-def greet(found: list[Address]) -> None:
-    """Send an empty packet to a host's addresses, so that it learns where on the network this node is.
+def greet(targets: list[Address]) -> None:
+    """Send an empty packet to a host's addresses, so that its kernel learns this node's hardware address.
 
-    A container is known by name before its network is up. Who asks for its hardware address in between asks again
-    after a second only (arp(7), retrans_time_ms), and all connections to it wait; a packet of its own ends that.
+    A container's name resolves before its network is up. An ARP request sent too early is repeated only a second later
+    (arp(7), retrans_time_ms), and all connections wait for it; a packet from the container ends that wait.
     """
-    for family, _, _, _, address in found:
+    for family, _, _, _, address in targets:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packet:
             packet.setblocking(False)
             packet.sendto(b"", (address[0], _DISCARD, *address[2:]))

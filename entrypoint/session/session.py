@@ -37,11 +37,11 @@ class Session:
         self._channel = channel
         self._intake = intake
         self._early = early
-        self._shown = False  # whether its stderr was shown
+        self._shown = False  # whether its stderr was logged
         self._listens = False
 
     def listen(self, tell: Callable[[Any], None], log: Log) -> None:
-        """Begin to report the worker's messages. Call it in the event loop."""
+        """Begin to report the worker's messages. Must be called in the event loop."""
         self._tell = tell
         self._log = log
         self._listens = True
@@ -57,9 +57,9 @@ class Session:
             self.close()
 
     def _take(self) -> int:
-        """Report some of what has arrived; returns how many bytes. Ends the session if they are not valid."""
+        """Report messages that have arrived and return the bytes read. Closes the session if they are invalid."""
         try:
-            size = self._take_words()
+            size = self._take_stderr()
             if not self._channel.recv_ready():
                 return size
             data = self._channel.recv(65536)
@@ -76,16 +76,16 @@ class Session:
             self._tell(events.Alive(self.node.rank))
         return size + len(data)
 
-    def _take_words(self) -> int:
-        """Read the session's stderr, such as a shell's warning, and show it once."""
+    def _take_stderr(self) -> int:
+        """Read the session's stderr, such as a shell's warning, and log it once."""
         if not self._channel.recv_stderr_ready():
             return 0
         data = self._channel.recv_stderr(65536)
         self._intake.count(len(data), time.monotonic())
-        words = one_line(data.decode(errors="replace").strip(), WORDS)
-        if words and not self._shown:
+        text = one_line(data.decode(errors="replace").strip(), WORDS)
+        if text and not self._shown:
             self._shown = True
-            self._log(f"EP508 {self.node.host}'s session says: {words}")
+            self._log(f"EP508 {self.node.host}'s session says: {text}")
         return len(data)
 
     def send(self, message: Any) -> None:
@@ -97,10 +97,10 @@ class Session:
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
-    def close(self, why: str = "") -> None:
-        """End the session; `why`, where it is more than that it ended."""
+    def close(self, reason: str = "") -> None:
+        """Close the session; `reason` is empty if it simply ended."""
         if self._listens:
             self._listens = False
-            self._tell(events.SessionLost(self.node.rank, why))
+            self._tell(events.SessionLost(self.node.rank, reason))
         self.client.changed = lambda: None
         self.client.close()

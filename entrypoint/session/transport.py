@@ -1,8 +1,8 @@
-"""paramiko's Transport, driven by the event loop in place of a thread of its own.
+"""paramiko's Transport, driven by the event loop instead of a thread of its own.
 
 paramiko reads a session in a thread that waits in recv() and wakes ten times a second. Here the same code runs in a
-greenlet: where it would wait, it gives way to the event loop, which goes on with it when bytes have arrived. All of it
-happens in the loop's thread, so nothing here may block: what cannot be sent yet is kept, up to a limit.
+greenlet: instead of waiting it switches to the event loop, which resumes it when bytes have arrived. Everything runs in
+the loop's thread, so nothing here may block: bytes that cannot be sent yet are kept, up to a limit.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ import paramiko
 from greenlet import getcurrent, greenlet
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
-_CHUNK = 32 * 1024  # bytes read of one connection before others have their turn
-_STRANGER = 256 * 1024  # bytes that a peer may send before its login: a key exchange takes 4 KiB
-_PACKET = 256 * 1024  # bytes of one packet, as OpenSSH has it; paramiko itself has no limit
+_CHUNK = 32 * 1024  # bytes read from one connection before the next one is served
+_BEFORE_LOGIN = 256 * 1024  # bytes that a peer may send before its login: a key exchange takes 4 KiB
+_PACKET = 256 * 1024  # bytes of one packet, as in OpenSSH; paramiko itself has no limit
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a peer that does not read; sshd's window ends at 2 MiB
-_HELD = 1000  # messages kept while keys are exchanged anew
+_HELD = 1000  # messages kept during a new key exchange
 
 
 class Transport(paramiko.Transport):
     """The client's side of one ssh session. Use it in the event loop's thread only.
 
-    Of paramiko's methods that wait, only those below may be called. Each raises what paramiko's own raises, and
-    TimeoutError as `until` does.
+    Of paramiko's waiting methods, only those below may be called. They raise paramiko's exceptions, and TimeoutError
+    as `until` does.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self.changed: Callable[[], None] = lambda: None  # called in the event loop after bytes were read, or the end
+        self.changed: Callable[[], None] = lambda: (
+            None
+        )  # called in the event loop after bytes were read, or the session ended
         # This node's address in the session.
         self.local: str = connection.getsockname()[0]
         self._reader = greenlet(self.run)
@@ -44,13 +46,13 @@ class Transport(paramiko.Transport):
         self.clear_to_send = _Gate(self._send_held)
 
     def start(self) -> None:
-        """Begin to read, as a thread would."""
+        """Begin to read, as paramiko's thread would."""
         self._stream.open()
         self._reader.switch()
 
     def _resume(self) -> None:
-        """Go on reading until there is nothing more to read."""
-        if getcurrent() is self._reader:  # it closes its own connection, and is about to end
+        """Continue to read until no more bytes are available."""
+        if getcurrent() is self._reader:  # it is closing its connection, and about to end
             return
         if self._reader:  # it has begun, and has not ended
             self._reader.switch()
@@ -59,18 +61,18 @@ class Transport(paramiko.Transport):
     async def until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return when ready() is true, or the session is over.
 
-        Raises TimeoutError when the peer has sent nothing for so many seconds. What it has sent is read before that is
-        decided, so that a busy leader holds no time of its own against a peer.
+        Raises TimeoutError if the peer has sent nothing for so many seconds. Pending bytes are read before that is
+        decided, so that delays of a busy leader are not attributed to the peer.
         """
         while self.is_active() and not ready():
-            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.changed = partial(_note, news)
-            await asyncio.wait({news}, timeout=seconds)
-            if not news.done():
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.changed = partial(_note, changed)
+            await asyncio.wait({changed}, timeout=seconds)
+            if not changed.done():
                 raise TimeoutError
 
     async def exchange_keys(self, seconds: float) -> paramiko.PKey:
-        """Begin the session; returns the peer's host key, which it has proven to have."""
+        """Begin the session and return the peer's host key, whose possession it has proven."""
         done = threading.Event()
         self.start_client(done)
         await self.until(done.is_set, seconds)
@@ -79,15 +81,15 @@ class Transport(paramiko.Transport):
         return self.get_remote_server_key()
 
     async def login(self, user: str, key: paramiko.PKey, seconds: float) -> None:
-        """Prove to the peer that we have this key."""
+        """Log in with this key."""
         done = threading.Event()
         self.auth_publickey(user, key, done)
         await self.until(done.is_set, seconds)
         assert self.auth_handler is not None  # auth_publickey has made it
-        self.auth_handler.wait_for_response(done)  # it is over, so there is no wait
+        self.auth_handler.wait_for_response(done)  # it is done, so this does not wait
 
     async def open_command(self, command: str, seconds: float) -> paramiko.Channel:
-        """A channel to this command, which the peer has started."""
+        """Start a command on the peer and return the channel to it."""
         channel = self.open_session()
         channel.settimeout(0.0)
         await self.until(lambda: channel.chanid not in self.channel_events, seconds)
@@ -107,7 +109,7 @@ class Transport(paramiko.Transport):
         return channel
 
     def _send_user_message(self, data: paramiko.Message) -> None:
-        """Send it; while keys are exchanged anew it is kept, where paramiko would wait."""
+        """Send a message; during a new key exchange it is kept, where paramiko would wait."""
         if self.clear_to_send.is_set():
             self.packetizer.send_message(data)
         elif self.is_active() and len(self._held) < _HELD:
@@ -120,13 +122,13 @@ class Transport(paramiko.Transport):
             self.packetizer.send_message(self._held.pop(0))
 
 
-def _note(news: asyncio.Future[None]) -> None:
-    if not news.done():
-        news.set_result(None)
+def _note(changed: asyncio.Future[None]) -> None:
+    if not changed.done():
+        changed.set_result(None)
 
 
 class _Answered(dict[int, threading.Event]):
-    """The channels that the peer has not confirmed yet. paramiko's own wait for one finds it over; `until` waits."""
+    """The channels that the peer has not confirmed yet. paramiko's own wait returns at once; `until` waits."""
 
     def __setitem__(self, number: int, event: threading.Event) -> None:
         event.set()
@@ -134,7 +136,7 @@ class _Answered(dict[int, threading.Event]):
 
 
 class _Gate(threading.Event):
-    """Whether messages may be sent; `opened` is called when they may again."""
+    """The event that is set while messages may be sent; `opened` is called when it is set."""
 
     def __init__(self, opened: Callable[[], None]) -> None:
         super().__init__()
@@ -147,24 +149,27 @@ class _Gate(threading.Event):
 
 class _Packetizer(paramiko.packet.Packetizer):
     def start_handshake(self, timeout: float) -> None:
-        """No thread that only looks at the clock: each step of a login has its deadline in the event loop."""
+        """Start no timer thread: each step of a login has its deadline in the event loop."""
 
 
 class _Stream:
-    """A connection as paramiko wants it: recv() gives way until there is something, send() never waits."""
+    """A connection with the interface that paramiko needs: recv() yields until bytes arrive, send() never waits."""
 
-    def __init__(self, connection: socket.socket, resume: Callable[[], None], known: Callable[[], bool]) -> None:
+    def __init__(
+        self, connection: socket.socket, resume: Callable[[], None], authenticated: Callable[[], bool]
+    ) -> None:
         self._socket = connection
         self._resume = resume
-        self._known = known
+        self._authenticated = authenticated
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
         self._unsent = bytearray()
         self._received = 0
-        self._over = self._closed = False
+        self._over = False
+        self._closed = False
 
     def settimeout(self, seconds: float) -> None:
-        """No waits, no timeouts."""
+        """Ignore timeouts: no method waits."""
 
     def open(self) -> None:
         """Begin to read."""
@@ -172,19 +177,19 @@ class _Stream:
         self._loop.add_reader(self._socket, self._readable)
 
     def recv(self, size: int) -> bytes:
-        """Up to so many bytes; none when the connection is over. Raises SSHException if they are too many."""
+        """Return up to `size` bytes; none when the connection is over. Raises SSHException if there are too many."""
         if size > _PACKET:
             raise paramiko.SSHException(f"a packet of more than {_PACKET} bytes")
         while not self._arrived and not self._over:
             getcurrent().parent.switch()  # type: ignore[union-attr]
-        if self._received > _STRANGER and not self._known():
-            raise paramiko.SSHException(f"more than {_STRANGER} bytes before a login")
+        if self._received > _BEFORE_LOGIN and not self._authenticated():
+            raise paramiko.SSHException(f"more than {_BEFORE_LOGIN} bytes before a login")
         data = bytes(self._arrived[:size])
         del self._arrived[:size]
         return data
 
     def send(self, data: bytes) -> int:
-        """Send it, or keep what the peer does not take now. Raises OSError when that is too much."""
+        """Send data, or keep what the peer does not take now. Raises OSError if too much is kept."""
         sent = 0
         try:
             if not self._unsent:
@@ -201,13 +206,13 @@ class _Stream:
         return len(data)
 
     def end(self) -> None:
-        """Let paramiko find the connection over, soon."""
+        """Let paramiko read the end of the connection, soon."""
         self._over = True
         if not self._loop.is_closed():
             self._loop.call_soon(self._resume)
 
     def close(self) -> None:
-        """Close the connection; what was not sent is lost."""
+        """Close the connection; unsent bytes are lost."""
         if self._closed:
             return
         self._closed = self._over = True

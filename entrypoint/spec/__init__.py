@@ -1,4 +1,4 @@
-"""Everything about input: YAML text, variables and flags -> JobSpec; and what the fields are, for help and documents.
+"""The job spec: YAML text, variables and flags -> JobSpec, and the table of its fields for help and documents.
 
 yamlfile, loading --> Items --rules--> values --loading--> JobSpec      (table: its fields and their rules)
 """

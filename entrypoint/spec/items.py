@@ -1,4 +1,4 @@
-"""Items: plain values that know where they stand, and the ProblemList that gathers what is wrong with them."""
+"""Items: plain values with their places, and the ProblemList that collects their problems."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands. Its fields sort as problems are listed: files, then variables, then flags."""
+    """The place of a value. Its fields sort problems as they are listed: files, then variables, then flags."""
 
     group: int  # 0 the spec file, 1 the environment, 2 the flags
     line: int = 0  # 0 outside the file
     column: int = 0
-    where: str = ""  # what people read: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
+    where: str = ""  # in messages: `job.yaml:4:3`, `ENTRYPOINT_SLOTS`, `--slots`
 
     @property
     def source(self) -> Source:
@@ -34,10 +34,10 @@ class Item:
 
     value: Any
     place: Place
-    key: Place | None = None  # where the key stands, in a mapping
+    key: Place | None = None  # the place of the key, in a mapping
 
     @property
-    def seen(self) -> str:
+    def shown(self) -> str:
         """The value as a message shows it."""
         if isinstance(self.value, str):
             return quoted(self.value)
@@ -45,26 +45,26 @@ class Item:
 
 
 class ProblemList:
-    """The problems found so far, one for each mistake."""
+    """The problems so far, one for each mistake."""
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, tuple[Place, Problem]] = {}
+        self._problems: dict[Hashable, tuple[Place, Problem]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._problems)
 
-    def add(self, place: Place, path: str, what: str, seen: str = "", do: str = "", id: str = "EP100") -> None:
-        """Note one problem, with its message id; what was seen at a path that names a secret is left out."""
-        if hides(path, seen):
-            seen = HIDDEN if seen else ""
-        where, what = escaped(place.where, 200), f"{id} {what}"
-        problem = Problem(where, escaped(path, 120), what, escaped(seen, 200), escaped(do, 600))
-        # A mistake under an anchor is met again at every alias, each time at the same place in the file.
-        mistake = (place, what) if place.group == 0 else (place, path, what, seen)
-        self._found.setdefault(mistake, (place, problem))
+    def add(self, place: Place, path: str, summary: str, detail: str = "", hint: str = "", id: str = "EP100") -> None:
+        """Add a problem with its message id; the detail at a path that names a secret is hidden."""
+        if hides(path, detail):
+            detail = HIDDEN if detail else ""
+        where = escaped(place.where, 200)
+        summary = f"{id} {summary}"
+        problem = Problem(where, escaped(path, 120), summary, escaped(detail, 200), escaped(hint, 600))
+        # A mistake under an anchor occurs again at every alias, each time at the same place in the file.
+        mistake = (place, summary) if place.group == 0 else (place, path, summary, detail)
+        self._problems.setdefault(mistake, (place, problem))
 
     def error(self) -> SpecError:
-        """Every problem at once, sorted by place."""
-        return SpecError(
-            [problem for _, problem in sorted(self._found.values(), key=lambda it: list(vars(it[0]).values()))]
-        )
+        """Return the error with every problem, sorted by place."""
+        entries = sorted(self._problems.values(), key=lambda entry: list(vars(entry[0]).values()))
+        return SpecError([problem for _, problem in entries])

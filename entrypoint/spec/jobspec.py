@@ -1,7 +1,7 @@
-"""What the user asked for: the job spec, each field with what it takes, its other names and its meaning."""
+"""The job spec: each field with its rule, its other names and its meaning."""
 
-# Without `from __future__ import annotations`: table.py reads the annotations as the values that they are. In them are
-# a field's Rule, its flags, and the variables of other tools that set it when `ENTRYPOINT_<FIELD>` does not.
+# Without `from __future__ import annotations`: table.py reads the annotations as values. They contain a field's Rule,
+# its flags, and the variables of other tools that set it if `ENTRYPOINT_<FIELD>` does not.
 import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -350,11 +350,11 @@ class JobSpec:
     _secret: Secret | None = field(default=None, repr=False)
 
     def source(self, path: str) -> Source:
-        """Where the value at `path` (such as `ssh.port`) came from."""
+        """Return the source of the value at `path` (such as `ssh.port`)."""
         return self._sources.get(path, DEFAULT)
 
     def value(self, path: str) -> Any:
-        """The value at `path`."""
+        """Return the value at `path`."""
         return functools.reduce(getattr, path.split("."), self)
 
     def calls(self, nodes: int) -> bool:
@@ -362,15 +362,15 @@ class JobSpec:
         return nodes > 1 and self.roll_call == "required"
 
     def slots_of(self, rank: int) -> int | None:
-        """Slots of a node where its entry of `hosts`, or `slots`, says them."""
-        own = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
-        return self.slots if own is None else int(own)
+        """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is set."""
+        slots = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
+        return self.slots if slots is None else int(slots)
 
     def written_secrets(self) -> list[str]:
-        """Variables in the spec file whose values may be secrets, by name: whoever reads the file has them."""
+        """Return the names of variables in the spec file whose values may be secrets."""
         return [name for name in self.env if is_secret(name) and self.source(f"env.{name}").origin == "spec"]
 
     @property
     def secret(self) -> Secret | None:
-        """`ENTRYPOINT_SECRET`; never a field, so that it can be neither in a file nor in what is printed."""
+        """`ENTRYPOINT_SECRET`; not a field, so that it can be neither in a file nor in printed values."""
         return self._secret

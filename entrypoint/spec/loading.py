@@ -2,8 +2,8 @@
 
     flag > ENTRYPOINT_<FIELD> > documented variable of another tool > spec file > (platform, later) > default
 
-Each candidate becomes an Item (a value and its place), each Item is checked by what its field needs, and only then does
-the order above pick the one that counts: a mistake in the file is reported even where a flag overrides it.
+Each candidate becomes an Item (a value and its place), each Item is validated by the rule of its field, and only then
+does the order above select one: a mistake in the file is reported even if a flag overrides it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from entrypoint.values import dataclass
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
 _REMOVED = {"kubernetes": _KUSTOMIZE, "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE}
-"""Keys and variables of earlier releases -> what to do instead."""
+"""Keys and variables of earlier releases -> hint."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Override:
 
 
 def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str, Override]) -> JobSpec:
-    """The job that a spec file, the environment and the command line ask for together.
+    """Return the job spec from a spec file, the environment and the command line.
 
     `text` is the file's content (None: there is no file) and `file` its name in positions; `flags` maps dotted paths to
-    what the command line gave. A variable that is empty counts as unset. Sources are in `JobSpec.source(path)`.
+    values of the command line. A variable that is empty counts as unset. Sources are in `JobSpec.source(path)`.
 
     Raises SpecError with every problem of all three, sorted: file by position, then variables, then flags.
     """
@@ -52,7 +52,7 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     root = _yaml(text, file, report) if text is not None else None
     written = dict(_leaves(root, JobSpec(), "", report)) if root else {}
     chosen: dict[str, Any] = {}
-    items: dict[str, Item] = {}  # the one that counts, of every field that was given and of every entry of a mapping
+    items: dict[str, Item] = {}  # the selected one, of every field and every entry of a mapping that is set
     for field in fields():
         flag = flags.get(field.path)
         from_flag = _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
@@ -66,9 +66,9 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
                 chosen.setdefault(field.path, value)
     _unknown_variables(env, report)
     secret = _secret(env, chosen, items, report)
-    if text is None or root is not None:  # half a file would look like a contradiction
-        for path, what, seen, do in _contradictions(chosen, items):
-            report.add(items[path].place, path, what, seen, do, "EP104")
+    if text is None or root is not None:  # a broken file would look like a contradiction
+        for path, summary, detail, hint in _contradictions(chosen, items):
+            report.add(items[path].place, path, summary, detail, hint, "EP104")
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
@@ -77,50 +77,50 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
 
 
 def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str]) -> Any:
-    """The value; in a command, and in a path, with what a shell would have made of a platform's folder."""
+    """Return the value; in a command or a path, a platform's folder is expanded as a shell would do it."""
     if field.path == "command" and value:
-        return tuple(expanded(word, env) for word in value)
+        return tuple(expanded(argument, env) for argument in value)
     return expanded(value, env) if field.rule.is_path and value else value
 
 
 def _with(section: Any, chosen: tuple[str, Any]) -> Any:
-    """The spec, or a section of it, with a value at its path."""
+    """Return the spec, or a section of it, with a value at its path."""
     name, _, rest = chosen[0].partition(".")
     value = _with(getattr(section, name), (rest, chosen[1])) if rest else chosen[1]
     return values.replace(section, **{name: value})
 
 
 def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Iterator[tuple[str, Item]]:
-    """Every field that the file sets; a null sets nothing."""
+    """Yield every field that the file sets; a null sets nothing."""
     if not isinstance(item.value, dict):
         if item.value is not None:
-            do = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
-            report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.seen, do)
+            hint = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
+            report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.shown, hint)
         return
-    known = entries(section)
+    expected = entries(section)
     for key, child in item.value.items():
         path = prefix + key
-        if key not in known:
-            _unknown_key(key, path, child.key or child.place, list(known), report)
-        elif values.is_dataclass(known[key]):
-            yield from _leaves(child, known[key], f"{path}.", report)
+        if key not in expected:
+            _unknown_key(key, path, child.key or child.place, list(expected), report)
+        elif values.is_dataclass(expected[key]):
+            yield from _leaves(child, expected[key], f"{path}.", report)
         elif child.value is not None:
             yield path, child
 
 
-def _unknown_key(key: str, path: str, place: Place, known: list[str], report: ProblemList) -> None:
-    # A key is looked for here, then in every section: `port`, `ssh_port` and `grace` all have one home.
+def _unknown_key(key: str, path: str, place: Place, expected: list[str], report: ProblemList) -> None:
+    # A key is searched here, then in every section: `port`, `ssh_port` and `grace` each belong to one.
     homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
-    homes |= {name: name for name in known}
+    homes |= {name: name for name in expected}
     import difflib
 
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
-        do = f"use secret_file or {SECRET}"
-        report.add(place, path, "a secret does not belong in a file that is shared", "", do, "EP105")
+        hint = f"use secret_file or {SECRET}"
+        report.add(place, path, "a secret does not belong in a file that is shared", "", hint, "EP105")
         return
-    do = _REMOVED.get(path) or suggestion(key, homes, known)
-    report.add(place, path, "unknown key", f"`{brief(key)}`", do, "EP102")
+    hint = _REMOVED.get(path) or suggestion(key, homes, expected)
+    report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
@@ -132,61 +132,61 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> 
 
 
 def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
-    known = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
+    settings = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
     for name in env:
-        if name.startswith(PREFIX) and env[name] and name not in known.values():
+        if name.startswith(PREFIX) and env[name] and name not in settings.values():
             names = ["the names in docs/reference/spec.md"]
-            do = _REMOVED.get(name) or suggestion(name.removeprefix(PREFIX), known, names)
-            report.add(Place(1, where=name), "", "no such setting", "", do, "EP102")
+            hint = _REMOVED.get(name) or suggestion(name.removeprefix(PREFIX), settings, names)
+            report.add(Place(1, where=name), "", "no such setting", "", hint, "EP102")
 
 
-def _from_text(field: FieldInfo, given: str | list[str], place: Place, report: ProblemList) -> Item | None:
-    """The Item that a variable or a flag gives; None where the text itself is broken, which is then in the report."""
+def _from_text(field: FieldInfo, text: str | list[str], place: Place, report: ProblemList) -> Item | None:
+    """Return the Item of a variable or a flag; None if its text is not valid, which is then in the report."""
     try:
         if field.kind == "mapping":
-            return _json(given, place) if isinstance(given, str) else _assignments(given, place)
-        if isinstance(given, list):
-            return Item([Item(word, place) for word in given], place)
+            return _json(text, place) if isinstance(text, str) else _assignments(text, place)
+        if isinstance(text, list):
+            return Item([Item(entry, place) for entry in text], place)
         if field.kind == "list":
-            return _list(field.path, given, place, report)
-        return Item(given, place)
+            return _list(field.path, text, place, report)
+        return Item(text, place)
     except ValueError as error:
-        # Only shell words may be shown: a command's, unless it seems to hold a password.
-        shown = quoted(given) if isinstance(given, str) and field.kind == "list" and not is_secret(given) else ""
+        # Only a list of shell words may be shown, such as a command, unless it seems to contain a password.
+        shown = quoted(text) if isinstance(text, str) and field.kind == "list" and not is_secret(text) else ""
         report.add(place, field.path, f"{field.needs}: {brief(str(error))}", shown, HOW[field.kind])
         return None
 
 
-def _assignments(words: list[str], place: Place) -> Item:
+def _assignments(assignments: list[str], place: Place) -> Item:
     entries = {}
-    for word in words:
-        name, sign, value = word.partition("=")
+    for text in assignments:
+        name, sign, value = text.partition("=")
         if not sign:
-            raise ValueError("`=` is missing" + ("" if is_secret(word) else f" after {quoted(name)}"))
-        entries[name] = Item(value, place)  # given twice, the later wins, as in a shell
+            raise ValueError("`=` is missing" + ("" if is_secret(text) else f" after {quoted(name)}"))
+        entries[name] = Item(value, place)  # of two the later wins, as in a shell
     return Item(entries, place)
 
 
 def _list(path: str, text: str, place: Place, report: ProblemList) -> Item | None:
     if not text.lstrip().startswith("["):
-        words = re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
-        return Item([Item(word, place) for word in words], place)
-    with contextlib.suppress(ValueError):  # JSON first, since its surrogate pairs and tabs are nothing to YAML
+        texts = re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
+        return Item([Item(entry, place) for entry in texts], place)
+    with contextlib.suppress(ValueError):  # JSON first, since YAML does not accept its surrogate pairs and tabs
         return _json(text, place)
     item = _yaml(text, place.where, report, place.group, path)
     return item and values.replace(item, place=place)
 
 
 def _json(text: str, place: Place) -> Item:
-    import json  # most starts read none
+    import json  # slow to import, and most starts read none
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, value in pairs:
-            if name in made:
+            if name in result:
                 raise ValueError(f"{quoted(name)} is given twice")
-            made[name] = value
-        return made
+            result[name] = value
+        return result
 
     def item(value: Any) -> Item:
         if isinstance(value, list):
@@ -196,7 +196,7 @@ def _json(text: str, place: Place) -> Item:
         return Item(json.dumps(value) if isinstance(value, bool) else value, place)
 
     try:
-        # Numbers stay as they were written.
+        # Numbers remain text.
         return item(json.loads(text, object_pairs_hook=once, parse_int=str, parse_float=str, parse_constant=str))
     except json.JSONDecodeError as error:
         raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
@@ -205,32 +205,34 @@ def _json(text: str, place: Place) -> Item:
 
 
 def _yaml(*text: Any) -> Item | None:
-    from entrypoint.spec import yamlfile  # here, since most starts read no YAML and PyYAML takes 10 ms
+    from entrypoint.spec import yamlfile  # PyYAML takes 10 ms, and most starts read no YAML
 
     return yamlfile.read(*text)
 
 
 def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Iterator[tuple[str, str, str, str]]:
-    """Values that are fine alone and wrong together: the field, what is wrong, what was seen, what to do."""
-    rank, hosts = chosen.get("node_rank"), chosen.get("hosts")
+    """Yield field, summary, detail and hint of values that contradict each other."""
+    rank = chosen.get("node_rank")
+    hosts = chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
-        what = f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}"
-        yield "node_rank", what, str(rank), "count from 0, or add hosts"
-    one, other = chosen.get("network.interface"), chosen.get("mpi.interface")
-    if one not in (None, "auto") and other not in (None, one):
-        seen = f"{quoted(one)}, and {quoted(other)} ({items['mpi.interface'].place.source})"
-        yield "network.interface", "mpi.interface says something else", seen, "remove one of them"
+        summary = f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}"
+        yield "node_rank", summary, str(rank), "count from 0, or add hosts"
+    general = chosen.get("network.interface")
+    mpi = chosen.get("mpi.interface")
+    if general not in (None, "auto") and mpi not in (None, general):
+        detail = f"{quoted(general)}, and {quoted(mpi)} ({items['mpi.interface'].place.source})"
+        yield "network.interface", "mpi.interface says something else", detail, "remove one of them"
     if chosen.get("netcheck.when") == "before" and chosen.get("nodes"):
-        what, do = "nodes that come late to an elastic job could not be measured", "remove nodes, or netcheck.when"
-        yield "netcheck.when", what, f"nodes: {chosen['nodes']}", do
+        summary = "nodes that come late to an elastic job could not be measured"
+        yield "netcheck.when", summary, f"nodes: {chosen['nodes']}", "remove nodes, or netcheck.when"
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
-            do = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"
-            yield "ssh.compat", "ssh.client_key is needed too", "", do
+            hint = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"
+            yield "ssh.compat", "ssh.client_key is needed too", "", hint
         for rival in ("secret", "secret_file", "ssh.host_key", "ssh.known_hosts"):
             if rival in items:
-                seen = str(items[rival].place.source)
-                yield "ssh.compat", f"{rival} is given too", seen, f"remove ssh.compat, or {rival}"
+                detail = str(items[rival].place.source)
+                yield "ssh.compat", f"{rival} is given too", detail, f"remove ssh.compat, or {rival}"
         return
     keys = ("ssh.client_key", "ssh.host_key")
     for one, other in (keys, keys[::-1]):
@@ -241,19 +243,19 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
 def _secret(
     env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: ProblemList
 ) -> Secret | None:
-    """ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin counts."""
+    """Return ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin wins."""
     text = env.get(SECRET)
     if not text:
         return None
     place = Place(1, where=SECRET)
-    if wrong := weakness(text.encode(errors="surrogateescape")):
-        report.add(place, "", *wrong, "make one with: openssl rand -hex 32", "EP301")
+    if weak := weakness(text.encode(errors="surrogateescape")):
+        report.add(place, "", *weak, "make one with: openssl rand -hex 32", "EP301")
     rival = items.get("secret_file")
     if rival and rival.place.source.origin == "flag":
         return None
     if rival and rival.place.source.origin == "env":
-        what = f"one secret is needed, {rival.place.where} is set too"
-        report.add(place, "", what, "", "unset one of them", "EP103")
+        summary = f"one secret is needed, {rival.place.where} is set too"
+        report.add(place, "", summary, "", "unset one of them", "EP103")
     elif rival:
         del items["secret_file"]
         chosen.pop("secret_file", None)

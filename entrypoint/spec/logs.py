@@ -1,4 +1,4 @@
-"""Output as a user asks for it: lines with a prefix or the time, JSON, a file for each rank."""
+"""The spec's `logs`: the form of output lines, and a file for each rank."""
 
 # Without `from __future__ import annotations`, as jobspec.py.
 import re
@@ -13,8 +13,8 @@ _NAME = re.compile(r"\{(\w*)\}")
 
 
 def _check_prefix(text: str) -> tuple[str, str] | None:
-    if wrong := [name for name in _NAME.findall(text) if name not in NAMES]:
-        return f"there is no {{{wrong[0]}}} for a prefix", f"use {', '.join(f'{{{name}}}' for name in NAMES)}"
+    if unknown := [name for name in _NAME.findall(text) if name not in NAMES]:
+        return f"there is no {{{unknown[0]}}} for a prefix", f"use {', '.join(f'{{{name}}}' for name in NAMES)}"
     if re.search(r"[\x00-\x1f\x7f]", text.replace("\t", "").replace("\033", "")):
         return "a prefix is part of a line", "remove the line end, or what else is not printed"
     return None
@@ -48,34 +48,36 @@ class LogsSpec:
 
     @property
     def lines(self) -> bool:
-        """Whether ranks' output is to be more than what they print."""
+        """Return whether the lines of ranks are changed."""
         return self.format != "text" or self.prefix is not None or self.timestamps == "utc"
 
     @property
     def any(self) -> bool:
-        """Whether a program cannot be left alone with its output."""
+        """Return whether a program's output must pass through a supervisor."""
         return self.lines or self.files == "ranks"
 
 
 def options(
     logs: LogsSpec, topology: Topology, rank: str = "", through: str = "", log: str = "", mixed: bool = False
 ) -> tuple[str, ...]:
-    """A supervisor's options for these logs. `rank` is the rank's number, or {rank} where that stands for it; `through`
-    is how its lines reach who prints them; `log` a file that gets what it prints anyway. `mixed`: others print there,
-    too, so lines are to stay whole."""
-    words: list[str] = []
+    """Return a supervisor's options for these logs.
+
+    `rank` is the rank's number, or the placeholder {rank}; `through` is the framing of its lines (framing.py); `log` a
+    file that gets its output in any case. `mixed`: others write to the same stream, so lines must stay whole.
+    """
+    argv: list[str] = []
     if logs.lines or mixed:
-        words += ["--lines", logs.format if logs.lines else "whole"]
-        words += ["--through", through] if through else []
+        argv += ["--lines", logs.format if logs.lines else "whole"]
+        argv += ["--through", through] if through else []
     if logs.lines:
-        words += ["--node", topology.this.label]
-        words += ["--rank", rank] if rank else []
-        words += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
+        argv += ["--node", topology.this.label]
+        argv += ["--rank", rank] if rank else []
+        argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
-            known = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
-            words += ["--prefix", _NAME.sub(lambda found: known.get(found[1], found[0]), logs.prefix)]
-    if logs.files == "ranks" and through != "ranks":  # they have their own
+            names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
+            argv += ["--prefix", _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix)]
+    if logs.files == "ranks" and through != "ranks":  # these have their own files
         number = f"-rank-{rank}" if rank else ""
         log = log or f"{topology.log_dir}/{topology.job}-{topology.this.label}{number}.log"
-        words += ["--log-max-size", str(logs.max_size), "--log-max-files", str(logs.max_files)]
-    return (*words, *(("--log", log) if log else ()))
+        argv += ["--log-max-size", str(logs.max_size), "--log-max-files", str(logs.max_files)]
+    return (*argv, *(("--log", log) if log else ()))

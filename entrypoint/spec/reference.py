@@ -1,4 +1,4 @@
-"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this prints as a program."""
+"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this module prints as a program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ the file one by one.
 A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
 `ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins; if both are variables, this is an error.
 """
-_TEXT = {"type": ["string", "number", "boolean"]}  # what a YAML reader may take it for
+_TEXT = {"type": ["string", "number", "boolean"]}  # types that a YAML reader may give it
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "list": {"items": _TEXT, "type": "array"},
@@ -48,9 +48,11 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of the spec file, for editors; adapters that are installed are its enums."""
-    whole, by_path = JobSpec(), {field.path: field for field in fields()}
-    definitions, properties = {}, {}
+    """Return a JSON Schema (draft 2020-12) of the spec file, for editors; its enums are the installed adapters."""
+    whole = JobSpec()
+    by_path = {field.path: field for field in fields()}
+    definitions = {}
+    properties = {}
     for name, section in entries(whole).items():
         if values.is_dataclass(section):
             kind = type(section).__name__
@@ -64,8 +66,8 @@ def schema() -> dict[str, Any]:
 
 
 def _object(section: Any, properties: dict[str, Any]) -> dict[str, Any]:
-    words, _ = about(section)
-    return {"additionalProperties": False, "description": words, "properties": properties, "type": "object"}
+    description, _ = about(section)
+    return {"additionalProperties": False, "description": description, "properties": properties, "type": "object"}
 
 
 def _property(field: FieldInfo) -> dict[str, Any]:
@@ -85,14 +87,15 @@ def _property(field: FieldInfo) -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """The reference of all fields, docs/reference/spec.md."""
+    """Return the reference of all fields, docs/reference/spec.md."""
     groups: dict[str, list[FieldInfo]] = {}
     for field in fields():
         groups.setdefault(field.path.rpartition(".")[0], []).append(field)
-    whole, out = JobSpec(), [_INTRODUCTION]
+    whole = JobSpec()
+    out = [_INTRODUCTION]
     for section, members in groups.items():
-        words, _ = about(getattr(whole, section) if section else whole)
-        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{words}\n"]
+        description, _ = about(getattr(whole, section) if section else whole)
+        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{description}\n"]
         head = ("field", "takes", "default", "variables", "flag", "meaning")
         out += [*markdown_table([head, *map(_row, members)]), ""]
     out.append("## Variables that are not fields\n")

@@ -1,4 +1,4 @@
-"""The table of fields, read off JobSpec once: for checks, flags, help, schema and documents."""
+"""The table of fields, derived from JobSpec once: for checks, flags, help, schema and documents."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ RESERVED = {
     "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards if there are none.",
     "ENTRYPOINT_CACHE": "Internal: the directory in which the demo and the tests keep their downloads.",
 }
-"""Variables of ours that are no field of the spec, and what they are."""
+"""Our variables that are no field of the spec, and their meaning."""
 
-# What Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service", environment
-# variables): for one named entrypoint, entrypoint-api or sshd they look like settings.
+# Variables that Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service",
+# environment variables): those of a Service named entrypoint, entrypoint-api or sshd look like settings.
 _LINK = re.compile(r"(tcp|udp|sctp)://")
 _SERVICE = re.compile(r"\w_(SERVICE_HOST$|SERVICE_PORT(_\w|$)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$)")
 
 _KINDS: dict[Any, Any] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
-_WORDS = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
+_TYPES = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
 # In a section's docstring: a field's name and its meaning, whose further lines are indented.
 _MEANING = re.compile(r"^(\w+):\s+(.*(?:\n +.*)*)", re.MULTILINE)
 
 
 @functools.cache
 def fields() -> tuple[FieldInfo, ...]:
-    """Every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
+    """Return every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
     return tuple(_fields_of(JobSpec(), ""))
 
 
 def entries(section: Any) -> dict[str, Any]:
-    """Names and values of a section's fields and sections, or of the whole spec's."""
+    """Return names and values of the fields and sections of a section or of the whole spec."""
     return {name: value for name, value in vars(section).items() if not name.startswith("_")}
 
 
 def about(section: Any) -> tuple[str, dict[str, str]]:
-    """What a section's docstring says of it, and of each field by name."""
+    """Return the description of a section and of its fields by name, from its docstring."""
     first, *lines = section.__doc__.splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    text = "\n".join([first, *(line[indent:] for line in lines)])  # as inspect.cleandoc, whose import takes 7 ms
-    meanings = {name: "\n".join(map(str.strip, words.splitlines())) for name, words in _MEANING.findall(text)}
+    text = "\n".join([first, *(line[indent:] for line in lines)])  # like inspect.cleandoc, whose import takes 7 ms
+    meanings = {name: "\n".join(map(str.strip, meaning.splitlines())) for name, meaning in _MEANING.findall(text)}
     return text.partition("\n\n")[0], meanings
 
 
 def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
-    declared, meanings = type(section).__annotations__, about(section)[1]
+    declared = type(section).__annotations__
+    meanings = about(section)[1]
     for name, default in entries(section).items():
         path = prefix + name
         if values.is_dataclass(default):
@@ -71,12 +72,12 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         names = [extra for extra in extras if isinstance(extra, str)]
         flags = tuple(name for name in names if name.startswith("-"))
         aliases = tuple(name for name in names if not name.startswith("-"))
-        words = rule.words or (f"one of {', '.join(choices)}" if choices else _WORDS.get(kind, kind) + _bounds(rule))
-        yield FieldInfo(path, kind, words, rule, choices, default, meanings[name], variable(path), aliases, flags)
+        type_text = rule.text or (f"one of {', '.join(choices)}" if choices else _TYPES.get(kind, kind) + _bounds(rule))
+        yield FieldInfo(path, kind, type_text, rule, choices, default, meanings[name], variable(path), aliases, flags)
 
 
 def variable(path: str) -> str:
-    """The variable that sets the field at this path."""
+    """Return the variable that sets the field at this path."""
     return PREFIX + path.replace(".", "_").upper()
 
 
@@ -84,12 +85,12 @@ def _bounds(rule: Rule) -> str:
     if rule.le < inf and rule.ge > -inf:
         return f" from {rule.ge:g} to {rule.le:.15g}"
     bounds = (("of at least", rule.ge), ("above", rule.gt), ("up to", rule.le))
-    words = ", ".join(f"{word} {bound:.15g}" for word, bound in bounds if abs(bound) < inf)
-    return f" {words}" if words else ""
+    text = ", ".join(f"{name} {bound:.15g}" for name, bound in bounds if abs(bound) < inf)
+    return f" {text}" if text else ""
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The type itself, without None, and what stands beside it in Annotated."""
+    """Return the type itself, without None, and the other arguments of Annotated."""
     if get_origin(annotation) is Annotated:
         inner, extras = _unwrapped(annotation.__origin__)
         return inner, (*extras, *annotation.__metadata__)
@@ -97,55 +98,55 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def settings_in(env: Mapping[str, str]) -> set[str]:
-    """Our variables that are set and say something of a job, by name."""
-    ours = {name: value for name, value in env.items() if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"}
-    return {name for name, value in ours.items() if value and not is_service(name, value)}
+    """Return the names of our variables that are set and configure a job."""
+    variables = {name: value for name, value in env.items() if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"}
+    return {name for name, value in variables.items() if value and not is_service(name, value)}
 
 
 def is_service(name: str, value: str) -> bool:
-    """Whether a variable has the form that Kubernetes gives those of a Service, and is nobody's setting."""
+    """Return whether a variable has the form of those that Kubernetes sets for a Service, and is no setting."""
     return bool(_SERVICE.search(name) or (name.endswith("_PORT") and _LINK.match(value)))
 
 
 # ---------------------------------------------------------------------------------------------------------------
-# What of a job's settings may be written where others can read it
+# Settings of a job that may be written where others can read them
 
 
 @dataclass(frozen=True)
 class Given:
-    """A setting as variables carry it: the one to set, which is the first, and every one that sets it too."""
+    """A setting in the form of variables: the first name is the one to set, the others set it too."""
 
     names: tuple[str, ...]
     value: str
 
 
 def given(spec: JobSpec) -> tuple[Given, ...]:
-    """What a user gave, so that a script can give it again: not this node's index, no secret; the spec as its file."""
+    """Return the user's settings for a script: without this node's index and secrets; the spec as its file."""
     return _shared(spec)[0]
 
 
 def kept_back(spec: JobSpec) -> list[str]:
-    """The secrets that `given` leaves out, by name: others may read a script."""
+    """Return the names of the secrets that `given` leaves out, since others may read a script."""
     return _shared(spec)[1]
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
-    """What the spec's file says, as variables where nobody has the file; and the secrets that they leave out, by name.
+    """Return the content of the spec's file as variables, and the names of the secrets that they leave out.
 
-    Not the hosts and this node's index.
+    The hosts and this node's index are not included.
     """
     out: dict[str, str] = {}
     kept = spec.written_secrets()
     for field in fields():
         value: Any = spec.value(field.path)
-        not_theirs = field.path in ("hosts", "node_rank")
-        if spec.source(field.path).origin != "spec" or value is None or not_theirs:
+        is_of_node = field.path in ("hosts", "node_rank")
+        if spec.source(field.path).origin != "spec" or value is None or is_of_node:
             continue
         if field.kind == "mapping":
             kept += [name for name, text in value.items() if name not in kept and secret.masked(text) != text]
             value = {name: text for name, text in value.items() if name not in kept}
-        words = [value] if isinstance(value, str) else value if field.kind == "list" else []
-        if secret.masked_words(list(words)) != list(words) or (words == [value] and secret.hides(field.path, value)):
+        texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
+        if secret.masked_words(list(texts)) != list(texts) or (texts == [value] and secret.hides(field.path, value)):
             kept.append(field.path)
         elif value != {}:
             out[field.env] = _text(value)
@@ -153,13 +154,13 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
 
 
 def left_out(spec: JobSpec) -> list[str]:
-    """The secrets that a script which others may read cannot have in it: variables of `env`, and `command`."""
+    """Return the secrets that a script which others may read cannot contain: variables of `env`, and `command`."""
     names = [name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value]
     return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
 
 
 def _text(value: Any) -> str:
-    """A value as a variable carries it."""
+    """Return a value in the form of a variable."""
     if isinstance(value, str):
         return value
     import json  # most starts write none

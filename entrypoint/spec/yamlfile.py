@@ -2,8 +2,8 @@
 
     text --compose--> nodes with marks --item--> Item(value, place)      problems go to a ProblemList
 
-PyYAML scans and parses. No tag can call code and no anchor can explode; a word such as `no`, `1.10`
-or `22:22` stays what was written, and the field decides what it is. Only a plain scalar that is empty,
+PyYAML scans and parses. No tag can call code and no anchor can explode; a scalar such as `no`, `1.10`
+or `22:22` remains text, and the field decides on its type. Only a plain scalar that is empty,
 `~` or `null` is nothing.
 """
 
@@ -35,31 +35,31 @@ _PLAIN = {**dict.fromkeys(("", "~", "null", "Null", "NULL"), "null"), "<<": "mer
 
 
 def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
-    """The one document in `text` as an Item; an empty document is an empty mapping.
+    """Return the only document in `text` as an Item; an empty document is an empty mapping.
 
-    `file` names the text in positions, `group` is that of its Places, `path` the field it is for. None where the text
-    is not YAML at all; that and everything else that is wrong goes to `report`.
+    `file` names the text in positions, `group` is that of its Places, `path` the field it is for. Returns None if the
+    text is not YAML; that and all other problems are added to `report`.
     """
     return _Reader(text, file, report, group, path).read()
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """What the YAML library would take and we do not."""
+    """YAML that the library would accept, and this module rejects."""
 
-    def __init__(self, what: str, do: str, mark: Any) -> None:
-        super().__init__(problem=what, problem_mark=mark, note=do)
+    def __init__(self, summary: str, hint: str, mark: Any) -> None:
+        super().__init__(problem=summary, problem_mark=mark, note=hint)
 
 
 class _Composer(yaml.BaseLoader):
-    """PyYAML's composer that takes scalars for text.
+    """PyYAML's composer, with scalars as text.
 
-    It counts what anchors would expand to, before anything is expanded.
+    It counts the values that anchors would expand to, before anything is expanded.
     """
 
     _values = _depth = 0
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """Return the tag of a node that has none."""
+        """Return the tag of a node without one."""
         if kind is yaml.ScalarNode and implicit[0] and value in _PLAIN:
             return f"{_TAG}{_PLAIN[value]}"
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
@@ -70,9 +70,10 @@ class _Composer(yaml.BaseLoader):
         self._bound(self._depth, event)
         node: Any = super().compose_node(parent, index)
         self._depth -= 1
-        values, depth = 1, 1
+        values = 1
+        depth = 1
         if isinstance(event, yaml.AliasEvent):
-            if node.end_mark is None:  # it has not been read to its end
+            if node.end_mark is None:  # its end was not read yet
                 raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
             values, depth = _extent(node)
         self._values += values
@@ -83,12 +84,12 @@ class _Composer(yaml.BaseLoader):
         if depth > MAX_DEPTH:
             raise _Refused(f"values are nested more than {MAX_DEPTH} deep", "a job spec needs fewer", event.start_mark)
         if self._values > MAX_VALUES:
-            what = f"more than {MAX_VALUES:,} values once the anchors are expanded"
-            raise _Refused(what, "use fewer aliases", event.start_mark)
+            summary = f"more than {MAX_VALUES:,} values once the anchors are expanded"
+            raise _Refused(summary, "use fewer aliases", event.start_mark)
 
 
 def _extent(node: Any) -> tuple[int, int]:
-    """How many values a node is, aliases expanded, and how deep they go."""
+    """Return the number of values of a node with expanded aliases, and their depth."""
     entries = [] if isinstance(node, yaml.ScalarNode) else node.value
     sizes = [_extent(child) for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
     return 1 + sum(values for values, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
@@ -114,13 +115,13 @@ class _Reader:
             node: Any = self.loader.get_node() if self.loader.check_node() else None
             if self.loader.check_node():
                 event: Any = self.loader.peek_event()  # type: ignore[no-untyped-call]
-                what = "a second document starts here, one is allowed"
-                self.fail(self.place(event.start_mark), what, "---", "put each job into its own file")
+                summary = "a second document starts here, one is allowed"
+                self.fail(self.place(event.start_mark), summary, "---", "put each job into its own file")
         except yaml.reader.ReaderError as error:
             before = self.text[: error.position]
             place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
-            seen = f"U+{ord(self.text[error.position]):04X}"
-            self.fail(place, "a character that YAML does not allow", seen, 'write it as an escape in "..."')
+            detail = f"U+{ord(self.text[error.position]):04X}"
+            self.fail(place, "a character that YAML does not allow", detail, 'write it as an escape in "..."')
         except yaml.MarkedYAMLError as error:
             self.not_yaml(error)
         except (ValueError, OverflowError):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
@@ -131,8 +132,8 @@ class _Reader:
             return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         return None
 
-    def fail(self, place: Place, what: str, seen: str, do: str) -> None:
-        self.report.add(place, self.path, what, seen, do, "EP101")
+    def fail(self, place: Place, summary: str, detail: str, hint: str) -> None:
+        self.report.add(place, self.path, summary, detail, hint, "EP101")
 
     def at(self, line: int, column: int) -> Place:
         where = f"{self.file}:{line}:{column}"
@@ -142,32 +143,35 @@ class _Reader:
         return self.at(mark.line + 1, mark.column + 1)
 
     def not_yaml(self, error: yaml.MarkedYAMLError) -> None:
-        """The parser's complaint in our words, at the place a person has to fix."""
+        """Report the parser's error in our terms, at the place that has to be fixed."""
         mark: Any = error.problem_mark or error.context_mark
         problem = error.problem or ""
         if error.context_mark and ("end of stream" in problem or "<stream end>" in problem):
-            mark = error.context_mark  # what was opened and never closed
+            mark = error.context_mark  # the beginning that was never closed
         line = re.split("\r\n|[\n\r\x85\u2028\u2029]", self.text)[mark.line]
-        what = "this is not YAML"
-        seen = "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
-        do = "fix the indentation, quotes or brackets here"
+        summary = "this is not YAML"
+        detail = "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
+        hint = "fix the indentation, quotes or brackets here"
         if isinstance(error, _Refused):
-            what, seen, do = problem, "", error.note or ""
+            summary = problem
+            detail = ""
+            hint = error.note or ""
         elif "'\\t'" in problem:
-            what = "a tab where YAML wants a space" if line[: mark.column].strip() else "a tab in the indentation"
-            seen, do = "", "use spaces, YAML allows no tabs here"
+            summary = "a tab where YAML wants a space" if line[: mark.column].strip() else "a tab in the indentation"
+            detail = ""
+            hint = "use spaces, YAML allows no tabs here"
         elif problem.startswith("mapping values are not allowed"):
-            do = 'quote text that holds ": ", or fix the indentation'
+            hint = 'quote text that holds ": ", or fix the indentation'
         elif "cannot start any token" in problem:
-            do = "quote text that starts with this character"
-        self.fail(self.place(mark), what, seen, do)
+            hint = "quote text that starts with this character"
+        self.fail(self.place(mark), summary, detail, hint)
 
     def item(self, node: Any, path: str) -> Item:
         place = self.place(node.start_mark)
         tag = node.tag.removeprefix(_TAG)
         if tag not in _TAGS[type(node)]:
-            seen = f"`{brief(re.sub(f'^{_TAG}', '!!', node.tag))}`"
-            self.report.add(place, path, "this tag is not allowed here", seen, "remove the tag", "EP101")
+            detail = f"`{brief(re.sub(f'^{_TAG}', '!!', node.tag))}`"
+            self.report.add(place, path, "this tag is not allowed here", detail, "remove the tag", "EP101")
         if isinstance(node, yaml.ScalarNode):
             return Item(None if tag == "null" else node.value, place)
         if isinstance(node, yaml.SequenceNode):
@@ -182,20 +186,20 @@ class _Reader:
                 merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
                 continue
             key = self.item(key_node, path)
-            name = key_node.value  # text even where it would be nothing as a value
+            name = key_node.value  # text even if it would be nothing as a value
             if not isinstance(name, str):
-                self.report.add(key.place, path, "a key must be text", key.seen, "write text", "EP101")
+                self.report.add(key.place, path, "a key must be text", key.shown, "write text", "EP101")
                 continue
             inner = f"{path}.{name}" if path else name
             first = out.get(name)
             if first is None:
                 out[name] = replace(self.item(value_node, inner), key=key.place)
             else:
-                seen = f"first at {first.key.where if first.key else ''}"
-                self.report.add(key.place, inner, "this key is given twice", seen, "keep one of them", "EP103")
+                detail = f"first at {first.key.where if first.key else ''}"
+                self.report.add(key.place, inner, "this key is given twice", detail, "keep one of them", "EP103")
         for source in merged:
             if isinstance(source, yaml.MappingNode):
-                out = {**self.mapping(source, path), **out}  # what is written here wins, then the earlier source
+                out = {**self.mapping(source, path), **out}  # own entries win, then those of the earlier source
             else:
                 place = self.place(source.start_mark)
                 self.report.add(place, path, "`<<` merges mappings only", "", "give it an alias of a mapping", "EP101")

@@ -1,7 +1,7 @@
 """This container's cgroups: whether the kernel killed a process for memory, or refused one, since a watch began.
 
 Version 2 (cgroup-v2.rst, "Memory Interface Files", "PID Interface Files") and version 1 (cgroup-v1/memory.rst; for
-processes it has the files of version 2); where neither can be read, nothing is reported. A watch needs no rights.
+processes it has the files of version 2); if neither can be read, nothing is reported. A watch needs no rights.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ class Memory:
         self._cgroup = _Cgroup(root, "memory", _MEMORY, "oom_kill")
 
     def oom_killed(self) -> str | None:
-        """A sentence, if the kernel killed a process of this cgroup for memory since the watch began; else None."""
+        """Return a sentence if the kernel killed a process for memory since the watch began; else None."""
         if not self._cgroup.counted_more():
             return None
-        limits, peak = self._cgroup.limits(), _number(self._cgroup.folders[0] / self._cgroup.files[2])
-        # A cgroup around this one may have a lower limit; without any limit the machine itself was out of memory.
+        limits = self._cgroup.limits()
+        peak = _number(self._cgroup.folders[0] / self._cgroup.files[2])
+        # A parent cgroup may have a lower limit; without any limit the machine itself was out of memory.
         limit = f"limit {size(min(limits))}" if limits else "no limit of this container's, so the machine's"
         return f"out of memory: {limit}{f', peak {size(peak)}' if peak is not None else ''}"
 
@@ -51,7 +52,7 @@ class Processes:
         self._cgroup = _Cgroup(root, "pids", _PROCESSES, "max")
 
     def refused(self) -> str | None:
-        """A sentence, if the kernel refused to start a process since the watch began; else None."""
+        """Return a sentence if the kernel refused to start a process since the watch began; else None."""
         if not self._cgroup.counted_more():
             return None
         limits = self._cgroup.limits()
@@ -60,13 +61,13 @@ class Processes:
 
 
 class _Cgroup:
-    """This process's cgroup of a controller, and what its counter's `line` said when the watch began."""
+    """This process's cgroup of a controller, and the value of its counter `line` when the watch began."""
 
     def __init__(self, root: Path, controller: str, files: Mapping[int, tuple[str, ...]], line: str) -> None:
-        self.folders: list[Path] = []  # the cgroup, then those around it as far as this container sees
+        self.folders: list[Path] = []  # the cgroup, then its parents as far as this container sees them
         for version, self.files in files.items():
-            around = _folders(root, version, controller)
-            if folders := [each for each in around if (each / self.files[0]).is_file()]:
+            candidates = _folders(root, version, controller)
+            if folders := [folder for folder in candidates if (folder / self.files[0]).is_file()]:
                 self.folders = folders
                 break
         self._line = line
@@ -79,12 +80,12 @@ class _Cgroup:
         return self._count() > self._before
 
     def limits(self) -> list[int]:
-        found = (_number(folder / self.files[1]) for folder in self.folders)
-        return [limit for limit in found if limit is not None]
+        numbers = (_number(folder / self.files[1]) for folder in self.folders)
+        return [limit for limit in numbers if limit is not None]
 
 
 def _folders(root: Path, version: int, controller: str) -> list[Path]:
-    """This process's cgroup of a controller and those around it, innermost first, as /proc says."""
+    """Return the folders of this process's cgroup of a controller and its parents, innermost first, from /proc."""
     try:
         groups = _lines(root / "proc/self/cgroup")
         mounts = _lines(root / "proc/self/mountinfo")
@@ -97,31 +98,31 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
     else:
         return []
     for mount in mounts:
-        words, _, kind = mount.partition(" - ")
-        top, place = map(_path, words.split(" ")[3:5])
+        mount_fields, _, kind = mount.partition(" - ")
+        top, place = map(_path, mount_fields.split(" ")[3:5])
         kind, _, options = kind.split(" ", 2)
         if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or controller in options.split(",")):
             # The mount shows the cgroup `top`; without a namespace of its own the path is the host's.
-            below = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
-            here = root / place.lstrip("/")
-            inner = here / below.lstrip("/")
-            inner = inner if inner.is_dir() else here
-            return [inner, *(folder for folder in inner.parents if folder == here or here in folder.parents)]
+            relative = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
+            base = root / place.lstrip("/")
+            inner = base / relative.lstrip("/")
+            inner = inner if inner.is_dir() else base
+            return [inner, *(folder for folder in inner.parents if folder == base or base in folder.parents)]
     return []
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a kernel file; paths in it may hold any byte."""
+    """Return the lines of a kernel file; paths in it may hold any byte."""
     return os.fsdecode(file.read_bytes()).rstrip("\n").split("\n")
 
 
 def _path(text: str) -> str:
-    """The real path: the kernel writes white space in it as octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
+    """Return the real path: the kernel writes white space in it as octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None if there is none, or it means no limit."""
+    """Return the number in a file; None if there is none, or it means no limit."""
     with contextlib.suppress(OSError, ValueError):
         value = int(file.read_text())
         return value if value < NO_LIMIT else None
@@ -129,7 +130,7 @@ def _number(file: Path) -> int | None:
 
 
 def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
-    """What the file of this name (by cgroup version) says in this process's cgroup and in those around it, in order."""
+    """Return the content of a file (names by cgroup version) in this process's cgroup and its parents, in order."""
     for version, name in names.items():
         texts = []
         for folder in _folders(root, version, controller):

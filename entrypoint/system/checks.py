@@ -1,6 +1,6 @@
-"""What `run` refuses on this node, one function for each moment; `plan` calls all but `run_dir`, which writes.
+"""Checks of this node with which `run` refuses to start, one function for each moment.
 
-None needs the network.
+`plan` calls all but `run_dir`, which writes. None needs the network.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from entrypoint.text import Log
 from entrypoint.values import replace
 
 _ROOM = 64 * 1024  # bytes in the run directory: keys, sshd's configuration, and the files for a session
-_FILES = 16  # of them, and of pipes and sockets
-# Other places for it. /dev/shm first: each container has its own, and can write it even if all else is read-only.
+_FILES = 16  # number of these files, pipes and sockets
+# Other folders for it. /dev/shm first: each container has its own, writable even if the rest is read-only.
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
 
 def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, list[Outcome]]:
-    """The plan as far as it can be known without the other nodes, and everything that `run` would refuse."""
+    """Return the plan as far as it is known without the other nodes, and everything that `run` would refuse."""
     refused = []
     if plan.launch.start.needs_rank_table:
         from entrypoint.ranktable import NotReady
@@ -38,7 +38,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, li
         except EntrypointError as error:
             refused.append(error.outcome)
     outcomes = (
-        machine(spec, facts, plan, lambda words: None),
+        machine(spec, facts, plan, lambda text: None),
         login(spec, facts, plan),
         launcher(facts, plan.launch),
         programs(spec, facts, plan),
@@ -47,33 +47,33 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, li
 
 
 def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None:
-    """Before anything starts: why this container cannot take part. Warnings are only said."""
+    """Return why this container cannot take part, before anything starts. Warnings are only logged."""
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
-        for words in preflight.check(plan):
-            log(f"warning: {words}")
+        for warning in preflight.check(plan):
+            log(f"warning: {warning}")
     except EntrypointError as error:
         return error.outcome
     return None
 
 
 def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | None]:
-    """Before the roll call: the plan, with another run directory if its own is full or read-only, and why it is.
+    """Return the plan, with another run directory if its own is unusable, and why that is, before the roll call.
 
-    A node without sshd could not tell the others why it is not ready; they would wait for it until their deadline.
-    If no other directory can be used either, the plan stays as it was.
+    A node without sshd could not report why it is not ready; the others would wait for it until their deadline.
+    If no other directory can be used either, the plan is unchanged.
     """
-    why = _unusable(draft.topology.run_dir)
-    if why is None:
+    error = _unusable(draft.topology.run_dir)
+    if error is None:
         return draft, None
     # If another entrypoint runs in this container, this one must not answer for it.
-    other = None if isinstance(why, RunDirTaken) else elsewhere(spec, facts, draft)
-    return other or draft, why.outcome
+    other = None if isinstance(error, RunDirTaken) else elsewhere(spec, facts, draft)
+    return other or draft, error.outcome
 
 
 def elsewhere(spec: JobSpec, facts: Facts, draft: Plan) -> Plan | None:
-    """The plan with another run directory that can be used; None where there is none."""
+    """Return the plan with another run directory that can be used; None if there is none."""
     topology = draft.topology
     for place in (*_PLACES, facts.home):
         other = f"{place}/entrypoint-{facts.uid}-{topology.this.ssh_port}-{topology.me}"
@@ -83,7 +83,7 @@ def elsewhere(spec: JobSpec, facts: Facts, draft: Plan) -> Plan | None:
 
 
 def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
-    """Before the roll call: keys that are missing or too weak, or an sshd that cannot work."""
+    """Check the keys and sshd, before the roll call."""
     if plan.mode != "coordinated":
         return None
     try:
@@ -95,31 +95,31 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
-    """At the roll call: what the launcher needs here and is missing, or cannot be started."""
-    if launch.start.needs_ipv4 and facts.interfaces and all(":" in each.address for each in facts.interfaces):
-        what, do = launch.start.needs_ipv4
-        seen = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
-        return ConfigError(f"EP405 {what}", seen, f"give the containers IPv4 addresses, too, {do}").outcome
+    """Check that this node has what the launcher needs, at the roll call."""
+    if launch.start.needs_ipv4 and facts.interfaces and all(":" in interface.address for interface in facts.interfaces):
+        summary, hint = launch.start.needs_ipv4
+        detail = ", ".join(f"{interface.name} {interface.address}" for interface in facts.interfaces)
+        return ConfigError(f"EP405 {summary}", detail, f"give the containers IPv4 addresses, too, {hint}").outcome
     path = facts.env.get("PATH", "")
     for name in launch.start.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused
-        if found := process.which(name, path):
-            path += f":{os.path.dirname(os.path.realpath(found))}"  # it looks for its own programs there, too
+        if file := process.which(name, path):
+            path += f":{os.path.dirname(os.path.realpath(file))}"  # it also searches this folder for its programs
     return None
 
 
 def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
-    """When programs and ranks start: the first of them that cannot."""
-    # In mode exec we become the program, which reports a missing script itself.
+    """Return the outcome of the first program or rank that cannot start, when they start."""
+    # In mode exec this process becomes the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
     ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()  # they start here, too
-    refused = (program(facts, plan, each) for each in (*plan.launch.programs, *ranks))
+    refused = (program(facts, plan, entry) for entry in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 
 
 def program(facts: Facts, plan: Plan, program: Program) -> Outcome | None:
-    """When a program of this node starts: it is not there, cannot be executed, or has no working directory."""
+    """Check that a program of this node and its working directory exist, and it can be executed."""
     return process.check(program.argv, environment(facts.env, (*plan.env, *program.env)), plan.workdir)
 
 
@@ -128,38 +128,41 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
 
     On a CPU such a job would run for days before anybody notices.
     """
-    topology, device = plan.topology, plan.topology.device
+    topology = plan.topology
+    device = topology.device
     give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
     # Platforms give a parameter server no device.
     if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
-        what = f"EP400 device {spec.device} was asked for and is not in this container ({spec.source('device')})"
-        raise ConfigError(what, device.origin, f"{give}, or ask for device cpu")
+        summary = f"EP400 device {spec.device} was asked for and is not in this container ({spec.source('device')})"
+        raise ConfigError(summary, device.origin, f"{give}, or ask for device cpu")
     slots = topology.this.slots
-    # With a rank table, ranks and devices are compared when the table is there.
+    # With a rank table, ranks and devices are compared when the table is complete.
     if 0 < device.count < slots and plan.launch.ranks.count is not None and not plan.launch.start.needs_rank_table:
-        what = f"EP401 {slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
-        do = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
-        raise ConfigError(what, f"{device.count} of device {device.kind}: {device.origin}", do)
+        summary = f"EP401 {slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
+        hint = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
+        raise ConfigError(summary, f"{device.count} of device {device.kind}: {device.origin}", hint)
 
 
 def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
-    """Refuse a node without the network interface that was asked for: its ranks would wait for the others, or fail."""
-    wanted = spec.network.interface
-    if wanted != interfaces.AUTO and interfaces.pick(facts.interfaces, wanted) is None:
-        what = f"EP403 {plan.topology.this.host} has no network interface {wanted} ({spec.source('network.interface')})"
-        there = ", ".join(f"{each.name} {each.address}" for each in facts.interfaces)
-        do = "name one that is up and has an address, by its network where nodes have other names for it, or none"
-        raise ConfigError(what, f"it has {there or 'none that is up and has an address'}", do)
+    """Refuse a node without the configured network interface: its ranks would wait for the others, or fail."""
+    name = spec.network.interface
+    if name != interfaces.AUTO and interfaces.pick(facts.interfaces, name) is None:
+        summary = (
+            f"EP403 {plan.topology.this.host} has no network interface {name} ({spec.source('network.interface')})"
+        )
+        actual = ", ".join(f"{interface.name} {interface.address}" for interface in facts.interfaces)
+        hint = "name one that is up and has an address, by its network where nodes have other names for it, or none"
+        raise ConfigError(summary, f"it has {actual or 'none that is up and has an address'}", hint)
 
 
 def _unusable(path: str) -> EntrypointError | None:
     try:
-        there = RunDir(path)
+        directory = RunDir(path)
         try:
             for number in range(_FILES):
-                there.write(f"room.{number}", bytes(_ROOM // _FILES), 0o600)
+                directory.write(f"room.{number}", bytes(_ROOM // _FILES), 0o600)
         finally:
-            there.close()
+            directory.close()
     except EntrypointError as error:
         return error
     return None

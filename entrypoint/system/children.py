@@ -12,17 +12,17 @@ from entrypoint.system import proc
 from entrypoint.system.clock import rest
 from entrypoint.system.process import sweep, which
 
-_LOOK = 1.0  # seconds between two looks for the end of a process, if the kernel cannot notify us
+_LOOK = 1.0  # seconds between two checks for the end of a process, if the kernel cannot report it
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # of util-linux
 
 
 async def start(
     argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, supervised: bool = False, **streams: Any
 ) -> asyncio.subprocess.Process:
-    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches it through us alone.
+    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    The kernel kills it when this process dies, if setpriv is there. A supervisor (`supervised`) notices our death
-    itself, and then ends more than the kernel would. Raises OSError when it is not there or cannot be executed.
+    The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`) notices that itself
+    and ends more processes than the kernel would. Raises OSError if the program does not exist or cannot be executed.
     """
     if not supervised and which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath)):
         argv = (*_DIES_WITH_US, *argv)
@@ -30,13 +30,14 @@ async def start(
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
-    """Have `callback` called once when this process has ended, our child or not. Returns a function to cancel this."""
-    loop, watch = asyncio.get_running_loop(), contextlib.ExitStack()
+    """Call `callback` once when a process, a child or not, has ended. Return a function to cancel this."""
+    loop = asyncio.get_running_loop()
+    watch = contextlib.ExitStack()
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return loop.call_soon(callback).cancel
-    except OSError:  # an old kernel, or a seccomp profile that does not know it
+    except OSError:  # an old kernel, or a seccomp profile that forbids it
         return asyncio.create_task(_look_for_end(pid, callback)).cancel
 
     def ended() -> None:
@@ -67,10 +68,14 @@ async def gone(pids: Iterable[int]) -> None:
 
 
 async def end_all(limit: float) -> list[str]:
-    """As sweep(), and wait until the kernel has freed their memory, ports and devices. Returns the processes that are
-    left after `limit` seconds, such as `pid 12, state D`."""
-    left = sweep()
-    wait = asyncio.ensure_future(gone(left))
+    """Kill all processes below this one, and wait until the kernel has freed their memory, ports and devices.
+
+    Returns the processes that still exist after `limit` seconds, such as `pid 12, state D`.
+    """
+    remaining = sweep()
+    wait = asyncio.ensure_future(gone(remaining))
     done, _ = await asyncio.wait({wait}, timeout=limit)
     wait.cancel()
-    return [] if done else [f"pid {pid}, state {proc.state(pid)[0]}" for pid in sorted(left) if not proc.has_ended(pid)]
+    if done:
+        return []
+    return [f"pid {pid}, state {proc.state(pid)[0]}" for pid in sorted(remaining) if not proc.has_ended(pid)]

@@ -6,5 +6,5 @@ import asyncio
 
 
 async def rest(seconds: float) -> None:
-    """Let time pass, where no event tells that it is worth looking again."""
+    """Let time pass before a state is checked again that no event announces."""
     await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)

@@ -1,4 +1,4 @@
-"""Writing to file descriptors that others hold, too. Each rank's supervisor imports this: keep it fast."""
+"""Writing to file descriptors that other processes share. Each rank's supervisor imports this: keep it fast."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ CHUNK = 65536  # bytes read at a time
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write it all, however long that takes, also where another process has made `fd` non-blocking.
+    """Write all data, however long that takes, even if another process has made `fd` non-blocking.
 
-    Raises OSError where nobody reads it any more, or the disk is full.
+    Raises OSError if there is no reader any more, or the disk is full.
     """
-    left = memoryview(data)  # else each part would be a copy of all that is left
-    while left:
+    remaining = memoryview(data)  # slices of it copy nothing
+    while remaining:
         try:
-            left = left[os.write(fd, left) :]
+            remaining = remaining[os.write(fd, remaining) :]
         except BlockingIOError:
             select.select([], [fd], [])
 
 
 def reopened(fd: int) -> int:
-    """Return a file descriptor for the same pipe or terminal, non-blocking for us alone; -1 if there can be none.
+    """Return a file descriptor for the same pipe or terminal, non-blocking only for this process; -1 if impossible.
 
-    None is for a file, where two descriptors would write over each other.
+    A file has none: writes through two descriptors would overwrite each other.
     """
     if os.stat(fd).st_mode & 0o170000 == 0o010000 or os.isatty(fd):
         try:

@@ -1,4 +1,4 @@
-"""What this container is: read once, before anything is decided."""
+"""Reads the facts about this container, once, before anything is decided."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from entrypoint.system.proc import python_set_locale
 from entrypoint.system.process import which
 from entrypoint.values import replace
 
-# sshd and its friends live where an ordinary user's PATH does not look.
+# sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
 _PROGRAMS = ("sshd", "ssh", "mpirun")
 
 
 def read() -> Facts:
-    """The facts, from the environment, the passwd file, /dev and the files on PATH. Writes and starts nothing."""
+    """Return the facts, from the environment, passwd, /dev and the files on PATH. Writes and starts nothing."""
     uid = os.getuid()
     try:
         entry = pwd.getpwuid(uid)
-        user, home = entry.pw_name, entry.pw_dir
+        user = entry.pw_name
+        home = entry.pw_dir
     except KeyError:
-        user, home = "", os.environ.get("HOME", "/")
+        user = ""
+        home = os.environ.get("HOME", "/")
     path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
-    programs = {name: found for name in _PROGRAMS if (found := which(name, path))}
+    programs = {name: file for name in _PROGRAMS if (file := which(name, path))}
     if not user and (library := names_library()):
         programs[NAMES] = library
     env = environment()
@@ -50,16 +52,16 @@ def read() -> Facts:
 
 
 def names_library() -> str | None:
-    """Where libnss_wrapper is; None where it is not installed."""
+    """Return the path of libnss_wrapper; None if it is not installed."""
     import glob
 
-    # Where Debian, Fedora and Alpine have libraries.
+    # Folders for libraries of Debian, Fedora and Alpine.
     places = ("lib/*", "lib64", "lib")
-    return next((found for place in places for found in glob.glob(f"/usr/{place}/{NAMES}")), None)
+    return next((file for place in places for file in glob.glob(f"/usr/{place}/{NAMES}")), None)
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    """Path and content of each file that a platform has put into this container."""
+    """Yield path and content of each file that a platform has created in this container."""
     for path in FILES:
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(path)) if path.endswith("/") else ("",):
@@ -68,7 +70,7 @@ def _files() -> Iterator[tuple[str, str]]:
 
 
 def _scripts(env: Mapping[str, str]) -> Iterator[str]:
-    """Paths of the scripts that a platform's own boot would run first."""
+    """Yield the paths of the scripts that a platform's own boot would run first."""
     for variable, script in SCRIPTS.items():
         if folder := env.get(variable, "").rstrip("/"):
             with contextlib.suppress(OSError):
@@ -77,9 +79,9 @@ def _scripts(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def of_job(facts: Facts) -> Callable[[], Facts]:
-    """Look at what a program alone does without, since it takes 15 ms: the network, and what mpirun says of itself.
+    """Begin to read the facts that a single program does not need: the network, and mpirun's version and parameters.
 
-    Returns a function that gives the facts with it, once mpirun has answered: there is time for something else.
+    It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete facts.
     """
     from entrypoint.system import network, openmpi
 
@@ -91,7 +93,7 @@ def of_job(facts: Facts) -> Callable[[], Facts]:
 
 
 def environment() -> dict[str, str]:
-    """The environment as the container got it."""
+    """Return the environment with which the container was started."""
     env = dict(os.environ)
     if python_set_locale():
         del env["LC_CTYPE"]
@@ -99,7 +101,7 @@ def environment() -> dict[str, str]:
 
 
 def cwd() -> str:
-    """The working directory; / where it is gone."""
+    """Return the working directory; / if it is gone."""
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The run directory: private to this user, and no file in it is ever half-written."""
+"""The run directory, private to this user, and files that are written in one step."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from entrypoint.text import size, some
 if TYPE_CHECKING:
     import socket
 
-MAX_BYTES = 64 << 20  # of a file that a setting names
+MAX_BYTES = 64 << 20  # size limit of a file that a setting names
 TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
 _OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
-_MOST = 16 << 20  # bytes of a lock
-# What the programs of a node make in it; `tail.N` and `agent.HOST.command`, too.
+_MOST = 16 << 20  # size limit of a lock
+# Files that the programs of a node create in it, besides `tail.N` and `agent.HOST.command`.
 _OTHERS = ("line", "netcheck.why")
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
     """Write a file in one step, with its mode from the first byte. A symbolic link in its place is not followed."""
-    # Nobody can guess the name and put a file there, as others might in /tmp. The import of `tempfile` is slow.
+    # Nobody can guess the name and create that file first, as in /tmp. The import of `tempfile` is slow.
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask took away
+            os.fchmod(file.fileno(), mode)  # whatever the umask is
             file.write(data)
         new.replace(path)
     except OSError:
@@ -44,14 +44,15 @@ def put(path: Path, data: bytes, mode: int) -> None:
 
 
 def read(path: str, seconds: float = 10.0) -> bytes:
-    """The content of a file that a user names. It may be a pipe, as in `--spec <(...)`, or, by mistake, a device.
+    """Return the content of a file that a user names, which may be a pipe, as in `--spec <(...)`.
 
     Raises OSError if it cannot be read, is longer than `MAX_BYTES`, or does not end within `seconds`.
     """
     deadline = time.monotonic() + seconds
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        ready, data = select.poll(), bytearray()
+        ready = select.poll()
+        data = bytearray()
         ready.register(file, select.POLLIN)
         while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
             try:
@@ -73,33 +74,33 @@ class RunDirTaken(ConfigError):
 
 
 class RunDir:
-    """A directory that this user alone can enter, held by one entrypoint at a time.
+    """A directory that only this user can enter, held by one entrypoint at a time.
 
-    Its file `lock` begins with a line that no other file has, and lists what an entrypoint has made
-    there: only that is removed, at the end or by the next entrypoint after a SIGKILL.
+    Its file `lock` begins with a unique line and lists the files that entrypoints have created there: only these are
+    removed, at the end or by the next entrypoint after a SIGKILL.
     """
 
     def __init__(self, path: str) -> None:
-        """Make it, or take over the one of an earlier run.
+        """Create the directory, or take over that of an earlier run.
 
-        Raises CantCreateError when it can't be made, ConfigError when others can enter it or it is not
-        an entrypoint's, RunDirTaken when another entrypoint has it.
+        Raises CantCreateError if it can't be created, ConfigError if others can enter it or it is not
+        an entrypoint's, RunDirTaken if another entrypoint holds it.
         """
         self.path = Path(path)
         with explained(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(mode=0o700)
-        found = os.lstat(self.path)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = os.lstat(self.path)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise ConfigError(
                 "EP411 the run directory is not ours alone",
-                f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}",
+                f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
         names = sorted(os.listdir(self.path))
         if names and "lock" not in names:
-            raise self._is_others(names)
+            raise self._holds_others(names)
         self._lock = self._hold()
         try:
             self._names = self._listed()
@@ -111,7 +112,7 @@ class RunDir:
             os.close(self._lock)
             raise
 
-    def _is_others(self, names: list[str]) -> ConfigError:
+    def _holds_others(self, names: list[str]) -> ConfigError:
         return ConfigError(
             "EP411 the run directory holds other files",
             f"{self.path}: {some(names, 1)}",
@@ -125,7 +126,7 @@ class RunDir:
             )
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES):  # a link, a folder, another mode
-                raise self._is_others(sorted(os.listdir(self.path))) from None
+                raise self._holds_others(sorted(os.listdir(self.path))) from None
             with explained(self.path):
                 raise
         try:
@@ -133,11 +134,11 @@ class RunDir:
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
-                do = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
+                hint = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
                 raise RunDirTaken(
-                    "EP414 another entrypoint is at work in this run directory", str(self.path), do
+                    "EP414 another entrypoint is at work in this run directory", str(self.path), hint
                 ) from None
-            raise CantCreateError(  # such as Lustre, mounted without flock
+            raise CantCreateError(  # for example Lustre, mounted without flock
                 "EP412 the run directory's file system cannot lock files",
                 f"{self.path}: {error.strerror}",
                 "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
@@ -145,20 +146,24 @@ class RunDir:
         return lock
 
     def _listed(self) -> set[str]:
-        """What the lock says that entrypoints have made here. Raises ConfigError where it is no lock of ours."""
-        about, names = os.fstat(self._lock), sorted(os.listdir(self.path))
+        """Return the names of the files that entrypoints have created here, from the lock.
+
+        Raises ConfigError if the file is not an entrypoint's lock.
+        """
+        about = os.fstat(self._lock)
+        names = sorted(os.listdir(self.path))
         if names == ["lock"] and not about.st_size and stat.S_ISREG(about.st_mode):
             with explained(self.path / "lock"):
                 os.pwrite(self._lock, f"{_OURS}\n".encode(), 0)
             return set()
-        own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
-        first, *made = os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n") if own else [""]
+        is_private = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
+        first, *created = os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n") if is_private else [""]
         if first != _OURS:
-            raise self._is_others(names)
-        return set(filter(None, made))
+            raise self._holds_others(names)
+        return set(filter(None, created))
 
     def _list(self, name: str) -> None:
-        """Note a name before a file of that name is made."""
+        """Add a name to the lock before the file is created."""
         if name in self._names:
             return
         end = os.fstat(self._lock).st_size
@@ -172,7 +177,7 @@ class RunDir:
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file in one step: a reader sees all of it or none, with its mode from the first byte.
 
-        Raises CantCreateError when the disk is full or read-only.
+        Raises CantCreateError if the disk is full or read-only.
         """
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         with explained(self.path / name):
@@ -180,7 +185,7 @@ class RunDir:
             put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
-        """A named pipe, opened so that it never blocks and never ends; the caller closes it."""
+        """Return a new named pipe, opened so that it never blocks and never ends; the caller closes it."""
         path = self.path / name
         with explained(path):
             self._list(name)
@@ -189,53 +194,53 @@ class RunDir:
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def bind(self, name: str) -> socket.socket:
-        """A stream socket of this name that this user alone can connect to; the caller listens and closes it."""
-        import socket  # slow to import, and not needed by whoever only reads files
+        """Return a new stream socket of this name, only for this user; the caller listens and closes it."""
+        import socket  # slow to import, and not needed to read files
 
         path = self.path / name
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with explained(path):
             self._list(name)
             path.unlink(missing_ok=True)
             folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                # The name of a socket may have 107 bytes; a run directory's own may have more.
-                made.bind(f"/proc/self/fd/{folder}/{name}")
+                # A socket address has at most 107 bytes; the path of a run directory may have more.
+                bound.bind(f"/proc/self/fd/{folder}/{name}")
             finally:
                 os.close(folder)
             path.chmod(0o600)
-        return made
+        return bound
 
     def close(self) -> str:
-        """Remove what entrypoints have made, secrets first, and the directory where nothing else is in it.
+        """Remove the files of entrypoints, and the directory if it has no others.
 
-        The lock goes last: if a SIGKILL interrupts this, the next start sees by it that the rest is ours.
-        Where other files stay, it stays too, and they are returned as a message shows them.
+        The lock is removed last: if a SIGKILL interrupts this, the next start still recognizes the other files. If
+        files of others remain, the directory remains too, and they are returned as a message shows them.
         """
-        left: list[str] = []
+        others: list[str] = []
         with contextlib.suppress(OSError):
             for name in filter(self._is_made, os.listdir(self.path)):
                 with contextlib.suppress(OSError):
                     os.unlink(self.path / name)
             with contextlib.suppress(FileNotFoundError):
                 self._remove_tmp()
-            left = sorted(set(os.listdir(self.path)) - {"lock"})
-            if not left:
+            others = sorted(set(os.listdir(self.path)) - {"lock"})
+            if not others:
                 os.unlink(self.path / "lock")
                 self.path.rmdir()
         os.close(self._lock)
-        return some(left, 1)
+        return some(others, 1)
 
     def _is_made(self, name: str) -> bool:
-        """Whether a file of this name is listed, or is one of those that our programs make."""
-        if name.startswith("."):  # `put` was interrupted before it gave it its name
+        """Return whether a file of this name is listed, or is one that the programs of a node create."""
+        if name.startswith("."):  # `put` was interrupted before it renamed the file
             return name[1:-17] in self._names
         if name.startswith("agent."):
             return name.removesuffix(".command") in self._names
         return name in self._names or name in _OTHERS or name.startswith("tail.")
 
     def _remove_tmp(self) -> None:
-        """Remove the folder for launchers' temporary files, which was made empty here."""
+        """Remove the folder for launchers' temporary files."""
         tmp = self.path / TMP
         about = os.lstat(tmp)
         if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
@@ -248,23 +253,24 @@ class RunDir:
 
 
 def make_folders(paths: Iterable[str]) -> None:
-    """Make directories that outlive the job, such as for logs.
+    """Create directories that outlive the job, such as for logs.
 
-    Raises CantCreateError when one can't be made, ConfigError when another user could have put it there, as in /tmp.
+    Raises CantCreateError if one can't be created, ConfigError if another user could have created it, as in /tmp.
     """
     for path in map(Path, paths):
         with explained(path, "ENTRYPOINT_LOG_DIR"):
             path.mkdir(parents=True, exist_ok=True)
-            found, around = os.lstat(path), os.stat(path.parent)
-        mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if around.st_mode & stat.S_IWOTH and not mine:
-            seen = f"{path} is {stat.filemode(found.st_mode)}, owner {found.st_uid}"
-            do = "remove it, or set ENTRYPOINT_LOG_DIR to another"
-            raise ConfigError("EP413 a directory for logs is not ours", seen, do)
+            status = os.lstat(path)
+            parent = os.stat(path.parent)
+        is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if parent.st_mode & stat.S_IWOTH and not is_private:
+            detail = f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}"
+            hint = "remove it, or set ENTRYPOINT_LOG_DIR to another"
+            raise ConfigError("EP413 a directory for logs is not ours", detail, hint)
 
 
 def trusted_users() -> set[int]:
-    """Whose files and processes this user believes: its own, root's, and those of the container's first process."""
+    """Return the uids whose files and processes are trusted: this user, root, and that of the container's process 1."""
     users = {0, os.geteuid()}
     with contextlib.suppress(OSError):
         users.add(os.stat("/proc/1").st_uid)
@@ -272,18 +278,18 @@ def trusted_users() -> set[int]:
 
 
 def is_trusted(path: str, about: os.stat_result) -> bool:
-    """Whether this is what its name says, and not what another user has put in its place, as in /tmp."""
+    """Return whether no untrusted user can have created or replaced this file, as in /tmp."""
     folder, name = os.path.split(os.path.abspath(path))
     if about.st_uid in trusted_users() or not os.stat(folder).st_mode & 0o022:
         return True
-    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")  # root asks for that user's
+    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")  # root reads that user's
 
 
 @contextlib.contextmanager
 def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]:
-    """Turn an OSError into an error that says what to do."""
+    """Turn an OSError into an error with a hint."""
     try:
         yield
     except OSError as error:
-        do = f"make room, or set {setting} to a writable place"
-        raise CantCreateError(f"EP410 cannot write {path}", error.strerror or str(error), do) from error
+        hint = f"make room, or set {setting} to a writable place"
+        raise CantCreateError(f"EP410 cannot write {path}", error.strerror or str(error), hint) from error

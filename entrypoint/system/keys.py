@@ -1,12 +1,12 @@
 """The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
 
-HKDF-SHA256 (RFC 5869) turns the secret into one 32-byte Ed25519 seed for the client and one for the hosts, and into the
-token that the job's own servers ask for; `info` names the job and the use, so no two keys of two jobs are the same even
-with one secret.
+HKDF-SHA256 (RFC 5869) derives from the secret one 32-byte Ed25519 seed for the client and one for the hosts, and the
+token that the job's own servers require; `info` names the job and the use, so keys of two jobs differ even with the
+same secret.
 
-All nodes of a job have one host key: it proves that a node knows the secret. A key for each host name would prove no
-more, since who knows the secret has all of them, and nodes that know different lists of hosts could not say so. Which
-node it is, and that both sides mean the same list, is the roll call's first question.
+All nodes of a job share one host key, which proves that a node has the secret. A key for each host name would prove no
+more, since the secret yields all of them, and nodes with different lists of hosts could not report that. The node's
+identity, and that both sides have the same list, are checked first in the roll call.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _SALT = b"entrypoint keys 1"
 
 @dataclass(frozen=True)
 class Keys:
-    """What this node needs of the job's keys. Only the leader has the client's private key."""
+    """The keys of the job that this node needs. Only the leader has the client's private key."""
 
     client_private: bytes = values.field(repr=False)  # b"" on a worker
     client_public: str
     host_private: bytes = values.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
-    token: str = values.field(repr=False)  # the same on every node; who has it may use what the job serves
+    token: str = values.field(repr=False)  # the same on every node; grants access to the job's servers
 
     def files(self) -> dict[str, bytes | str]:
-        """Name in the run directory -> content."""
+        """Return the files of the keys: name in the run directory -> content."""
         files: dict[str, bytes | str] = {
             "host_key": self.host_private,
-            # No forwarding, no terminal, no rc file, whatever the server's configuration says.
+            # No forwarding, no terminal, no rc file, whatever the server's configuration is.
             "authorized_keys": f"restrict {self.client_public}\n",
             "token": self.token,
         }
@@ -54,10 +54,10 @@ class Keys:
 
 
 def load(spec: JobSpec, topology: Topology) -> Keys:
-    """This job's keys.
+    """Return this job's keys.
 
-    Raises ConfigError as `require` does, and when a secret or a key cannot be used; NoInputError when a file is not
-    there.
+    Raises ConfigError as `require` does, and if a secret or a key cannot be used; NoInputError if a file does not
+    exist.
     """
     require(spec, topology)
     if spec.ssh.client_key and spec.ssh.host_key:
@@ -66,25 +66,25 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
 
 
 def require(spec: JobSpec, topology: Topology) -> None:
-    """Refuse a job that was given neither a secret nor key files, before anything is read. Raises ConfigError."""
+    """Raise ConfigError if the job has neither a secret nor key files, before anything is read."""
     if spec.secret or spec.secret_file or spec.ssh.client_key:  # the spec refuses half a pair of keys
         return
-    by_hand = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
-    how = SECRETS.get(topology.platform, by_hand)
+    default = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
+    hint = SECRETS.get(topology.platform, default)
     raise ConfigError(
         f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
         "no secret and no key files",
-        f"{how} (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways",
+        f"{hint} (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways",
     )
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """What is unwise about the keys, to be said on every start."""
+    """Return the warnings about the keys, which are logged at every start."""
     if spec.ssh.compat == "none":
         return []
-    what = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
+    origin = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
     return [
-        f"EP305 {what} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+        f"EP305 {origin} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
     ]
 
 
@@ -92,15 +92,18 @@ def _secret(spec: JobSpec) -> bytes:
     if spec.secret is not None:
         return spec.secret.value.encode("utf-8", "surrogateescape")
     secret = _read(spec.secret_file or "", "secret_file").rstrip(b"\r\n")
-    if wrong := weakness(secret):
-        what, seen = wrong
-        raise ConfigError(f"EP301 {what} ({spec.source('secret_file')})", seen, "make one with: openssl rand -hex 32")
+    if problem := weakness(secret):
+        summary, detail = problem
+        raise ConfigError(
+            f"EP301 {summary} ({spec.source('secret_file')})", detail, "make one with: openssl rand -hex 32"
+        )
     return secret
 
 
 def _baked(spec: JobSpec) -> bytes:
-    """The private key that every container of the image has: it is only as secret as the image. Any kind of
-    key will do, since no login uses it itself.
+    """Return the private key that every container of the image has: it is only as secret as the image.
+
+    Any kind of key is accepted, since it is used for no login itself.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
@@ -111,8 +114,8 @@ def _baked(spec: JobSpec) -> bytes:
     try:
         key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        do = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
-        raise ConfigError("EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", do) from None
+        hint = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
+        raise ConfigError("EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", hint) from None
     kind = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
 
@@ -120,11 +123,11 @@ def _baked(spec: JobSpec) -> bytes:
 def _derived(secret: bytes, topology: Topology) -> Keys:
     infos = [f"{use}\0{topology.job}".encode() for use in ("client", "host", "token")]
     # The leader's ssh client imports the library anyway.
-    made = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
-    (client_seed, client), (host_seed, host), (token, _) = made
-    known = _known_hosts(topology, host) if topology.is_leader else ""
+    pairs = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
+    (client_seed, client), (host_seed, host), (token, _) = pairs
+    known_hosts = _known_hosts(topology, host) if topology.is_leader else ""
     client_private = _private(client_seed, client) if topology.is_leader else b""
-    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
+    return Keys(client_private, _public(client), _private(host_seed, host), known_hosts, token.hex())
 
 
 def _known_hosts(topology: Topology, host: bytes) -> str:
@@ -132,7 +135,7 @@ def _known_hosts(topology: Topology, host: bytes) -> str:
 
 
 def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """The seed and the public key for each use of the secret."""
+    """Return the seed and the public key for each use of the secret."""
     from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -146,7 +149,7 @@ def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """As _pairs, in less time and memory, where OpenSSL's own library is there."""
+    """Return the same as _pairs, in less time and memory if OpenSSL's own library is installed."""
     if (crypto := openssl.library()) is None:
         return _pairs(secret, infos)
     try:
@@ -157,11 +160,11 @@ def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, by
 
 
 def _unsupported(error: Exception) -> ConfigError:
-    """What OpenSSL lacks here, such as the fips provider that its configuration asks for."""
-    set_to = os.environ.get("OPENSSL_CONF")
+    """Return the error for an OpenSSL that lacks a function, such as one without its configured fips provider."""
+    configuration = os.environ.get("OPENSSL_CONF")
     return ConfigError(
         "EP426 this image's OpenSSL cannot make the job's keys",
-        f"{error}; OPENSSL_CONF is {set_to or 'not set'}",
+        f"{error}; OPENSSL_CONF is {configuration or 'not set'}",
         "install the providers that OpenSSL's configuration asks for (fips.so), or unset OPENSSL_CONF",
     )
 
@@ -169,30 +172,30 @@ def _unsupported(error: Exception) -> ConfigError:
 def _mounted(spec: JobSpec, topology: Topology) -> Keys:
     client_seed, client = _parse(spec.ssh.client_key or "", "ssh.client_key")
     host_seed, host = _parse(spec.ssh.host_key or "", "ssh.host_key")
-    known = ""
+    known_hosts = ""
     if topology.is_leader:
         if spec.ssh.known_hosts:
-            known = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
+            known_hosts = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
         else:
-            known = _known_hosts(topology, host)
+            known_hosts = _known_hosts(topology, host)
     client_private = _private(client_seed, client) if topology.is_leader else b""
     ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])  # every node has this key
-    return Keys(client_private, _public(client), _private(host_seed, host), known, token.hex())
+    return Keys(client_private, _public(client), _private(host_seed, host), known_hosts, token.hex())
 
 
 def _parse(path: str, field: str) -> tuple[bytes, bytes]:
-    """The seed and the public key of a mounted private key."""
+    """Return the seed and the public key of a mounted private key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    do = "make it with: ssh-keygen -t ed25519 -N ''"
+    hint = "make it with: ssh-keygen -t ed25519 -N ''"
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"EP302 {field} is not a private key we can read", f"{path}: {error}", do) from None
+        raise ConfigError(f"EP302 {field} is not a private key we can read", f"{path}: {error}", hint) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, do)
+        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, hint)
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
@@ -200,17 +203,18 @@ def _read(path: str, field: str) -> bytes:
     try:
         return read(path)
     except OSError as error:
-        do = "mount it where this user can read it"
+        hint = "mount it where this user can read it"
         if isinstance(error, PermissionError):
-            do += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
+            hint += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
         shown = path
         if hides(field, path):  # a user may have given the secret itself instead of a file name
-            shown, do = HIDDEN, f"give {field} the name of a file, with its folder; a secret itself: ENTRYPOINT_SECRET"
-        raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", do) from None
+            shown = HIDDEN
+            hint = f"give {field} the name of a file, with its folder; a secret itself: ENTRYPOINT_SECRET"
+        raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", hint) from None
 
 
 def _private(seed: bytes, public: bytes) -> bytes:
-    """The key as OpenSSH's PROTOCOL.key describes its files, without a passphrase and a comment."""
+    """Return the key as a file of OpenSSH (PROTOCOL.key), without a passphrase and a comment."""
     check = os.urandom(4)
     secret = check + check + _strings(_KIND.encode(), public, seed + public, b"")
     secret += bytes(range(1, 1 + -len(secret) % 8))
@@ -227,13 +231,13 @@ def _public(key: bytes) -> str:
 
 
 def _blob(key: bytes) -> bytes:
-    """The public key, as RFC 8709 has it sent."""
+    """Return the public key in the form of RFC 8709."""
     return _strings(_KIND.encode(), key)
 
 
-def _strings(*each: bytes) -> bytes:
-    """Strings as ssh writes them (RFC 4251): each after its length."""
-    return b"".join(struct.pack(">I", len(one)) + one for one in each)
+def _strings(*values: bytes) -> bytes:
+    """Return strings in ssh's encoding (RFC 4251): each after its length."""
+    return b"".join(struct.pack(">I", len(value)) + value for value in values)
 
 
 def _base64(data: bytes) -> str:

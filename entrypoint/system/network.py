@@ -1,4 +1,4 @@
-"""The network interfaces of this machine, as the kernel tells them."""
+"""The network interfaces of this host, as the kernel lists them."""
 
 from __future__ import annotations
 
@@ -12,45 +12,50 @@ from collections.abc import Iterator
 
 from entrypoint.model import Interface
 
-_CONF, _FLAGS, _MASK = 0x8912, 0x8913, 0x891B  # SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFNETMASK of netdevice(7)
-_ENTRY, _MOST = 40, 256  # bytes of a struct ifreq, and how many are asked for
-_UP, _LOOPBACK = 0x1, 0x8
+# SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFNETMASK of netdevice(7)
+_CONF = 0x8912
+_FLAGS = 0x8913
+_MASK = 0x891B
+_ENTRY = 40  # bytes of a struct ifreq
+_MOST = 256  # entries that are requested
+_UP = 0x1
+_LOOPBACK = 0x8
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """The network interfaces that are up and have an address for others to call; never the loopback one."""
+    """Return the network interfaces that are up and have an address, except the loopback interface."""
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            return (*_of_ipv4(asked), *_of_ipv6(asked))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+            return (*_of_ipv4(query), *_of_ipv6(query))
     except OSError:
         return ()
 
 
-def _of_ipv4(asked: socket.socket) -> Iterator[Interface]:
+def _of_ipv4(query: socket.socket) -> Iterator[Interface]:
     buffer = array.array("B", bytes(_ENTRY * _MOST))
     at, _ = buffer.buffer_info()
-    size, _ = struct.unpack("iP", fcntl.ioctl(asked.fileno(), _CONF, struct.pack("iP", len(buffer), at)))
+    size, _ = struct.unpack("iP", fcntl.ioctl(query.fileno(), _CONF, struct.pack("iP", len(buffer), at)))
     for start in range(0, size, _ENTRY):
         entry = buffer[start : start + _ENTRY].tobytes()
         label = entry[:16].split(b"\0")[0].decode(errors="replace")
-        if _is_up(asked, label):
-            mask = socket.inet_ntoa(fcntl.ioctl(asked.fileno(), _MASK, entry)[20:24])
+        if _is_up(query, label):
+            mask = socket.inet_ntoa(fcntl.ioctl(query.fileno(), _MASK, entry)[20:24])
             yield _interface(label, socket.inet_ntoa(entry[20:24]), mask)
 
 
-def _of_ipv6(asked: socket.socket) -> Iterator[Interface]:
+def _of_ipv6(query: socket.socket) -> Iterator[Interface]:
     text = ""
     with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:
         text = file.read()
     for line in text.splitlines():
         address, _, prefix, scope, _, name = line.split()
-        if scope == "00" and _is_up(asked, name):  # 20 is of the link alone
+        if scope == "00" and _is_up(query, name):  # 20 is link-local
             yield _interface(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)), str(int(prefix, 16)))
 
 
-def _is_up(asked: socket.socket, name: str) -> bool:
+def _is_up(query: socket.socket, name: str) -> bool:
     request = struct.pack("40s", name.encode()[:15])
-    flags = struct.unpack_from("H", fcntl.ioctl(asked.fileno(), _FLAGS, request), 16)[0]
+    flags = struct.unpack_from("H", fcntl.ioctl(query.fileno(), _FLAGS, request), 16)[0]
     return bool(flags & _UP) and not flags & _LOOPBACK
 
 

@@ -1,5 +1,5 @@
-"""HKDF and Ed25519 from OpenSSL's libcrypto, which sshd needs as well: `cryptography` would take a worker 25 ms of CPU
-and hold 9 MB for as long as the job runs."""
+"""HKDF and Ed25519 from OpenSSL's libcrypto, which sshd needs as well: `cryptography` would cost each worker 25 ms of
+CPU, and 9 MB for as long as the job runs."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ _FUNCTIONS = {
 
 
 class UnsupportedError(Exception):
-    """The library is there, and lacks what a provider should have brought."""
+    """The library was found, but lacks functions that a provider should add."""
 
 
 @cache
 def library() -> CDLL | None:
-    """The library; None where there is none that we know."""
+    """Return the library; None if no supported one is installed."""
     for name in _NAMES:
         try:
-            found = CDLL(name)
+            crypto = CDLL(name)
             for function, (result, *arguments) in _FUNCTIONS.items():
-                getattr(found, function).restype = result
-                getattr(found, function).argtypes = arguments
-        except (OSError, AttributeError):  # not there, or without Ed25519
+                getattr(crypto, function).restype = result
+                getattr(crypto, function).argtypes = arguments
+        except (OSError, AttributeError):  # not installed, or without Ed25519
             continue
-        return found
+        return crypto
     return None
 
 
 def seed(crypto: CDLL, secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """The 32 bytes that HKDF-SHA256 (RFC 5869) makes of a secret for the use that `info` names."""
+    """Return the 32 bytes that HKDF-SHA256 (RFC 5869) derives from a secret for the use that `info` names."""
     return _hmac(crypto, _hmac(crypto, salt, secret), info + b"\x01")
 
 
 def _hmac(crypto: CDLL, key: bytes, text: bytes) -> bytes:
-    made = create_string_buffer(32)
-    if not crypto.HMAC(crypto.EVP_sha256(), key, len(key), text, len(text), made, None):
+    digest = create_string_buffer(32)
+    if not crypto.HMAC(crypto.EVP_sha256(), key, len(key), text, len(text), digest, None):
         raise UnsupportedError("libcrypto has no HMAC-SHA256")
-    return made.raw
+    return digest.raw
 
 
 def public(crypto: CDLL, seed: bytes) -> bytes:
-    """The public key, 32 bytes, of an Ed25519 key's seed (RFC 8032)."""
-    key, made = crypto.EVP_PKEY_new_raw_private_key(_ED25519, None, seed, len(seed)), create_string_buffer(32)
+    """Return the public key, 32 bytes, of an Ed25519 key's seed (RFC 8032)."""
+    key = crypto.EVP_PKEY_new_raw_private_key(_ED25519, None, seed, len(seed))
+    result = create_string_buffer(32)
     try:
-        if not key or crypto.EVP_PKEY_get_raw_public_key(key, made, byref(c_size_t(32))) != 1:
+        if not key or crypto.EVP_PKEY_get_raw_public_key(key, result, byref(c_size_t(32))) != 1:
             raise UnsupportedError("libcrypto has no Ed25519")
     finally:
         crypto.EVP_PKEY_free(key)
-    return made.raw
+    return result.raw

@@ -12,11 +12,11 @@ from entrypoint.system.files import RunDir
 
 
 class PipeListener:
-    """Listens at the pipe of this name in the run directory: `ready` is called when there is something to `take`.
+    """Reader of the pipe of this name in the run directory: `ready` is called when there are lines to `take`.
 
     Of a line without an end, only the first CHUNK bytes are kept.
 
-    Raises CantCreateError when the pipe can't be made.
+    Raises CantCreateError if the pipe can't be created.
     """
 
     def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object]) -> None:
@@ -25,7 +25,7 @@ class PipeListener:
         asyncio.get_running_loop().add_reader(self._pipe, ready)
 
     def take(self) -> list[bytes] | None:
-        """The lines that one read ends, maybe none; None if the pipe is empty."""
+        """Read once, and return the lines that end in these bytes, maybe none; None if the pipe is empty."""
         data = b""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._pipe, CHUNK)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import _ctypes  # importing ctypes, which wraps it, takes 4 ms, and each rank would wait for them
+import _ctypes  # importing ctypes, which wraps it, would take each rank 4 ms
 
-PDEATHSIG, DUMPABLE, NAME, CHILD_SUBREAPER = 1, 4, 15, 36  # linux/prctl.h
+# Options from linux/prctl.h.
+PDEATHSIG = 1
+DUMPABLE = 4
+NAME = 15
+CHILD_SUBREAPER = 36
 
 
 class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -20,5 +24,5 @@ _prctl = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ign
 
 
 def prctl(option: int, value: bytes | int) -> None:
-    """Set one property of this process. A kernel that does not know it is no error."""
+    """Set one property of this process. A kernel without this property is no error."""
     _prctl(option, value, 0, 0, 0)

@@ -12,7 +12,7 @@ from entrypoint.model import Plan
 from entrypoint.plan import limits
 from entrypoint.system import proc
 
-_WARNINGS = {  # of what `check` names by the same id
+_WARNINGS = {  # id of the finding of `check` -> summary
     "shared-memory": "EP422 little shared memory",
     "file-handles": "EP421 few file handles",
     "locked-memory": "EP423 little memory can be locked",
@@ -20,19 +20,20 @@ _WARNINGS = {  # of what `check` names by the same id
 
 
 def check(plan: Plan, root: Path = Path("/")) -> list[str]:
-    """Look at this machine, give the file handles we need, and return a warning a line.
+    """Check the limits of this host, raise that of file handles if needed, and return the warnings.
 
-    Raises CantCreateError when the run directory's file system is full or read-only, OsError when
-    there are too few file handles for us; where it is both, the message has both.
+    Raises CantCreateError if the run directory's file system is full or read-only, OsError if
+    there are too few file handles; if both, the message has both.
     """
-    topology, errors = plan.topology, list[EntrypointError]()
-    if plan.mode != "exec":  # else we become the program, and write nothing
+    topology = plan.topology
+    errors: list[EntrypointError] = []
+    if plan.mode != "exec":  # otherwise this process becomes the program, and writes nothing
         _raise_file_handles(max(limits.open_files(plan, topology.me)))
         # Files are written later, too: report a full disk before the ranks start, not after.
         disk = limits.disk(limits.RUN_DIR, *room(topology.run_dir))
         if disk.level == "error":
-            what = f"EP410 cannot write {topology.run_dir}"
-            errors.append(CantCreateError(what, disk.detail, disk.fix))
+            summary = f"EP410 cannot write {topology.run_dir}"
+            errors.append(CantCreateError(summary, disk.detail, disk.fix))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     handles = limits.file_handles(plan, topology.me, soft)
     if handles.level == "error":
@@ -44,8 +45,8 @@ def check(plan: Plan, root: Path = Path("/")) -> list[str]:
     may_lock = proc.has_capability(proc.CAP_IPC_LOCK, root)
     rdma_files = len(list((root / "dev/infiniband").glob("uverbs*")))
     locked = limits.locked_memory(memlock, may_lock, rdma_files)
-    short = [each for each in (shm, handles, locked) if each.level == "warning"]
-    return [f"{_WARNINGS[each.id]} | {each.detail} | {each.fix}" for each in short]
+    findings = [finding for finding in (shm, handles, locked) if finding.level == "warning"]
+    return [f"{_WARNINGS[finding.id]} | {finding.detail} | {finding.fix}" for finding in findings]
 
 
 def shared_memory(root: Path) -> tuple[int, int, str]:
@@ -62,9 +63,9 @@ def shared_memory(root: Path) -> tuple[int, int, str]:
 def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, str]:
     """Return the folder of `path` that exists, its free bytes and files, and why it cannot be used.
 
-    The number of files is None where the file system sets no limit.
+    The number of files is None if the file system has no limit.
     """
-    place = next((str(each) for each in (Path(path), *Path(path).parents) if each.is_dir()), "/")
+    place = next((str(folder) for folder in (Path(path), *Path(path).parents) if folder.is_dir()), "/")
     try:
         disk = os.statvfs(place)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""This process: what others see of it, what it becomes, what it ends. children.py starts others and awaits their end.
+"""This process: its name, replacing it by a program, ending processes below it. children.py starts and awaits others.
 
-Nothing here needs an event loop, whose import takes longer than all the rest of a program that we only become.
+Nothing here needs an event loop, whose import takes longer than everything else if this process only becomes a program.
 """
 
 from __future__ import annotations
@@ -18,80 +18,81 @@ from entrypoint.model import Outcome
 from entrypoint.system import proc
 from entrypoint.system.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 
-# Names that a boot of ours has for others, for a health check (health.py): 15 bytes at most.
-WAITING, STARTED = "entrypoint:wait", "entrypoint:up"
+# Names of this process that a health check reads (health.py): 15 bytes at most.
+WAITING = "entrypoint:wait"
+STARTED = "entrypoint:up"
 
-# Python ignores these. A program that we become would ignore them as well: `yes | head` would never end.
+# Python ignores these, and so would a program that replaces it: `yes | head` would never end.
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def exit_status(returncode: int) -> int:
-    """A process's exit status as in a shell: its own, or 128+n when signal n ended it."""
+    """Return a process's exit status as in a shell: its own, or 128+n when signal n ended it."""
     return returncode if returncode >= 0 else 128 - returncode
 
 
 def cannot_start(argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None) -> Outcome:
-    """The outcome of a program that could not be executed: 127 where it is not there, else 126."""
-    if error.errno == errno.E2BIG and (why := proc.too_long(argv, env or {})):
-        return Outcome(EXIT_NOT_EXECUTABLE, f"EP440 cannot start {argv[0]}: {why}", program=True)
+    """Return the outcome of a program that could not be executed: 127 if it does not exist, otherwise 126."""
+    if error.errno == errno.E2BIG and (reason := proc.too_long(argv, env or {})):
+        return Outcome(EXIT_NOT_EXECUTABLE, f"EP440 cannot start {argv[0]}: {reason}", program=True)
     missing = isinstance(error, FileNotFoundError)
-    name = os.fsdecode(error.filename or argv[0])  # the program, its last place on PATH, or the working directory
+    name = os.fsdecode(error.filename or argv[0])  # the program, its last candidate on PATH, or the working directory
     place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
     status = EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
     return Outcome(status, f"EP440 cannot start {argv[0]}: {place}{error.strerror}", program=True)
 
 
 def show(name: str) -> None:
-    """Give this process a name, `WAITING` or `STARTED`: it tells whether the job has started here."""
+    """Name this process `WAITING` or `STARTED`, so that others see whether the job has started here."""
     prctl(NAME, name.encode())
 
 
 def hide_memory() -> None:
-    """Have the kernel write no core of this process, whatever limit and pattern say: the job's secret is in it.
+    """Forbid core dumps of this process, whatever limit and pattern are set: they would contain the job's secret.
 
-    Programs that we start are not affected: they may still write a core.
+    Programs that it starts are not affected: they may still write a core.
     """
     prctl(DUMPABLE, 0)
 
 
 def adopt_orphans() -> None:
-    """Make daemons below us (such as Open MPI's orted) our children, so that `sweep` finds them (prctl(2))."""
+    """Adopt daemons below this process (such as Open MPI's orted), so that `sweep` finds them (prctl(2))."""
     prctl(CHILD_SUBREAPER, 1)
 
 
 def which(program: str, path: str) -> str | None:
-    """Where this program is, by a PATH; None where it is not there or cannot be executed.
+    """Return the path of a program on this PATH; None if it does not exist or cannot be executed.
 
-    As shutil's, whose import loads what reads archives.
+    shutil.which does the same, but its import loads modules that read archives.
     """
     places = proc.places(program, path)
     return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
 
 
 def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | None:
-    """The outcome if this program cannot be started, so that the message is ours and not the launcher's."""
+    """Return the outcome if this program cannot be started, so that this toolkit reports it and not the launcher."""
     if not os.path.isdir(cwd):
         return cannot_start(argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd))
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if which(program, env.get("PATH", os.defpath)) is None:
-        there = any(map(os.path.exists, proc.places(program, env.get("PATH", ""))))
-        return cannot_start(argv, _os_error(errno.EACCES if there else errno.ENOENT, argv[0]))
+        exists = any(map(os.path.exists, proc.places(program, env.get("PATH", ""))))
+        return cannot_start(argv, _os_error(errno.EACCES if exists else errno.ENOENT, argv[0]))
     return None
 
 
 def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
-    """The outcome if the script of this command is missing or unreadable; Python would exit with 2.
+    """Return the outcome if the script of this command is missing or unreadable; Python would exit with 2.
 
     torch's launchers run a file that is not executable with Python, so other scripts must be executable.
     """
-    word = command[0] if command else ""
-    file = proc.script(command) or (word if word.endswith(".py") or "/" in word else "")
+    program = command[0] if command else ""
+    file = proc.script(command) or (program if program.endswith(".py") or "/" in program else "")
     path = os.path.join(cwd, file)
     if not file or os.access(path, os.X_OK):
         return None
     try:
-        with open(path, "rb") as opened:
-            first = opened.readline(256)
+        with open(path, "rb") as stream:
+            first = stream.readline(256)
     except OSError as error:
         return cannot_start((file,), error)
     if not first.startswith(b"#!") or b"python" in first:
@@ -104,7 +105,7 @@ def _os_error(kind: int, file: str) -> OSError:
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
-    """Become the program. Returns only when that failed."""
+    """Replace this process by the program. Returns only if that fails."""
     for signum in _PYTHON_IGNORES:
         signal.signal(signum, signal.SIG_DFL)
     try:
@@ -115,19 +116,19 @@ def replace(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome:
 
 
 def is_read(*fds: int) -> bool:
-    """Whether somebody reads these streams: a full pipe waits for its reader."""
+    """Return whether all these streams are read: a full pipe waits for its reader."""
     return all(select.select([], [fd], [], 0)[1] for fd in fds if is_pipe(fd))
 
 
 def is_pipe(fd: int) -> bool:
-    """Whether this is a pipe, whose reader may leave."""
+    """Return whether this is a pipe, whose reader may leave."""
     with contextlib.suppress(OSError):
         return stat.S_ISFIFO(os.fstat(fd).st_mode)
     return False
 
 
 def kill_group(pid: int, signum: int) -> None:
-    """Signal a rank: its process group if it leads one, else itself and all processes below."""
+    """Signal a rank: its process group if it leads one, otherwise the process and all processes below it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)
@@ -136,7 +137,7 @@ def kill_group(pid: int, signum: int) -> None:
 
 
 def sweep() -> set[int]:
-    """End everything below this process at once, and look again for what was forked meanwhile. Returns the pids."""
+    """Kill all processes below this one, also those forked meanwhile, and return the pids."""
     killed: set[int] = set()
     for _ in range(10):
         alive = proc.descendants(os.getpid())

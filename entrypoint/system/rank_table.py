@@ -10,24 +10,24 @@ from entrypoint.model import Cards, Facts, Topology
 from entrypoint.system.files import read
 from entrypoint.text import Log
 
-_NOBODY = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
+_NO_WRITER = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 
 
 def look(facts: Facts, topology: Topology, log: Log) -> Cards:
-    """This node's cards, as the table has them now. Raises NotReady while it is not complete, else as `wait` does."""
+    """Return this node's cards from the table now. Raises NotReady while it is incomplete, otherwise as `wait` does."""
     path = ranktable.path_from(facts.env, os.path.isdir)
     table = ranktable.parse(_read(path), path)
-    there = ranktable.nodes(table)
-    if len(there) != len(topology.nodes):
+    nodes = ranktable.nodes(table)
+    if len(nodes) != len(topology.nodes):
         raise ConfigError(
             f"EP704 rank table {table.where} is of another job than this",
-            f"it has {len(there)} nodes, this job {len(topology.nodes)}",
+            f"it has {len(nodes)} nodes, this job {len(topology.nodes)}",
             "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
         )
     server = ranktable.own(table, ranktable.names(facts))
-    devices, odd = ranktable.logical_ids(server, topology.device.cards)
-    if odd:
-        log(odd)
+    devices, warning = ranktable.logical_ids(server, topology.device.cards)
+    if warning:
+        log(warning)
     return Cards(
         table=ranktable.to_v1(table),
         ranks=tuple(card.rank_id for card in server.devices),
@@ -40,6 +40,6 @@ def _read(path: str) -> str:
     try:
         return read(path, 1.0).decode("utf-8", "replace")
     except FileNotFoundError:
-        raise ranktable.NotReady(path, f"it is not there yet; {_NOBODY}") from None
+        raise ranktable.NotReady(path, f"it is not there yet; {_NO_WRITER}") from None
     except OSError as error:
         raise ranktable.NotReady(path, (error.strerror or str(error)).lower()) from None

@@ -1,6 +1,6 @@
 """A socket in the run directory through which processes of this node report, one line at a time.
 
-The kernel tells which process is at the other end, so nobody can report in the name of another.
+The kernel identifies the process at the other end, so no process can report in the name of another.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 
-HEARD = b"\n"  # what a process is answered: it was looked at while it was there
-_WAITING = 4096  # processes that may connect while nobody accepts them; the kernel may allow fewer
+HEARD = b"\n"  # the answer to a process: it was inspected while it existed
+_WAITING = 4096  # connections that may wait to be accepted; the kernel may allow fewer
 
 
 class ReportingProcess:
-    """A process that has connected: its pid, and the lines it has sent that nobody has read yet."""
+    """A process that has connected: its pid, and the lines it has sent that were not read yet."""
 
     def __init__(self, connection: socket.socket, longest: int) -> None:
         self.connection = connection
@@ -27,10 +27,10 @@ class ReportingProcess:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.pid: int = struct.unpack("3i", credentials)[0]
         self._rest = b""
-        self.over = False  # no process has the other end any more
+        self.over = False  # no process holds the other end any more
 
     def take(self) -> list[bytes]:
-        """The lines that have arrived. Of a line without an end, only the first `longest` bytes are kept."""
+        """Return the lines that have arrived. Of a line without an end, only the first `longest` bytes are kept."""
         lines: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
             while not self.over:
@@ -45,7 +45,7 @@ class ReportingProcess:
         return lines
 
     def answer(self) -> None:
-        """Tell the process that it was looked at."""
+        """Tell the process that it was inspected."""
         with contextlib.suppress(OSError):
             self.connection.send(HEARD)
 
@@ -54,9 +54,9 @@ class ReportingProcess:
 
 
 class Reports:
-    """Listens at the socket of this name in the run directory. `ready` is called when there is something to `take`.
+    """Listener on the socket of this name in the run directory: `ready` is called when there are lines to `take`.
 
-    Raises CantCreateError when the socket cannot be made.
+    Raises CantCreateError if the socket cannot be created.
     """
 
     def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int) -> None:
@@ -70,7 +70,7 @@ class Reports:
         self._loop.add_reader(self._socket, ready)
 
     def take(self) -> list[tuple[ReportingProcess, list[bytes]]]:
-        """Who has connected or reported since the last call, and what they sent."""
+        """Return the processes that have reported since the last call, and their lines."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 connection, _ = self._socket.accept()
@@ -89,7 +89,7 @@ class Reports:
         reporter.close()
 
     def close(self) -> None:
-        """Whoever is still connected takes this process for gone."""
+        """Close all connections: processes that still hold one consider this process gone."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         for reporter in self._reporters:

@@ -1,6 +1,6 @@
-"""Signals, from this process's start to its end: each is noted when it comes and given to the part in charge.
+"""Signals, from this process's start to its end: each is recorded on arrival and passed to the handler in charge.
 
-A signal that was ignored when we started stays ignored: nohup, or a shell's background job, asks for that.
+A signal that was ignored when this process started stays ignored: nohup, or a shell's background job, relies on that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import asyncio
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job, to have it save
+USERS = (signal.SIGUSR1, signal.SIGUSR2)  # Slurm and others send them to a job to make it save
 
 
 @contextlib.contextmanager
 def ignoring(signums: Iterable[int]) -> Iterator[None]:
-    """Ignore these, also in the programs that are started meanwhile."""
+    """Ignore these signals, also in programs that are started meanwhile."""
     before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in signums}
     try:
         yield
@@ -32,7 +32,7 @@ def ignoring(signums: Iterable[int]) -> Iterator[None]:
 
 
 class StoppedBySignal(BaseException):
-    """A signal stops us before the job has started. A BaseException, so that no `except Exception` catches it."""
+    """A signal stops this process before the job has started; no `except Exception` catches it."""
 
     def __init__(self, signum: int) -> None:
         name = signal.Signals(signum).name
@@ -40,36 +40,36 @@ class StoppedBySignal(BaseException):
 
 
 class Signals:
-    """Handlers for all signals that may stop us. Until `hold` or `take`, the first one raises StoppedBySignal."""
+    """Handlers for all signals that may stop this process. Until `hold` or `take`, the first raises StoppedBySignal."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._stops: list[int] = []  # all that came
-        self._given = 0  # how many of them `take`'s function has got
-        self._shown = 0  # how many of them were said
+        self._stops: list[int] = []  # all stop signals so far
+        self._delivered = 0  # how many of them were passed to `take`'s function
+        self._shown = 0  # how many of them were logged
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._take: Callable[[int, bool], None] | None = None
         self._pass_on: Callable[[int], None] = lambda signum: None
 
     def watch(self) -> None:
-        """From now on no stop signal is missed, and no user signal ends us."""
+        """Install the handlers: no stop signal is missed, and no user signal ends this process."""
         for signum in (*STOPS, *USERS):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, self._came)
 
     @property
     def stopped(self) -> int | None:
-        """The first that came, if any did."""
+        """The first stop signal, if any."""
         return self._stops[0] if self._stops else None
 
     def hold(self) -> None:
-        """From now on no signal raises: use `take` or `stopped`."""
+        """Raise no exception on a signal from now on: use `take` or `stopped`."""
         self._held = True
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold for this long; raises StoppedBySignal afterwards if one came."""
+        """Hold signals inside this context, and raise StoppedBySignal after it if one arrived."""
         self._held = True
         yield
         self._held = False
@@ -77,17 +77,17 @@ class Signals:
             raise StoppedBySignal(self._stops[0])
 
     def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] = lambda signum: None) -> None:
-        """Have `stop` called in the running loop with each one's number, and whether it was not the first.
+        """Call `stop` in the running loop for each stop signal, with its number and whether it is a further one.
 
-        It also gets those that came before, even if an earlier function had them: the part behind that one may have
-        been over already. `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
+        It also gets earlier signals, even those that an earlier function got, since that one may have been too late to
+        handle them. `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
         """
-        import asyncio  # which a program that we only become does without
+        import asyncio  # slow to import, and not needed in mode exec
 
         self._loop = asyncio.get_running_loop()
         self._take = stop
         self._pass_on = pass_on
-        self._given = 0
+        self._delivered = 0
         self._loop.call_soon(self._give)
 
     def _came(self, signum: int, frame: object) -> None:
@@ -96,7 +96,7 @@ class Signals:
             return
         self._stops.append(signum)
         if not self._held:
-            self._held = True  # raise only once: while we end, our result is written
+            self._held = True  # raise only once, so that the result can be written
             raise StoppedBySignal(signum)
         self._soon(self._give)
 
@@ -106,11 +106,12 @@ class Signals:
                 self._loop.call_soon_threadsafe(callback, *args)
 
     def _give(self) -> None:
-        while self._take is not None and self._given < len(self._stops):
-            signum, again = self._stops[self._given], self._given > 0
-            self._given += 1
-            if self._given > self._shown:
-                self._shown = self._given
+        while self._take is not None and self._delivered < len(self._stops):
+            signum = self._stops[self._delivered]
+            again = self._delivered > 0
+            self._delivered += 1
+            if self._delivered > self._shown:
+                self._shown = self._delivered
                 name = signal.Signals(signum).name
                 self._log(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
             self._take(signum, again)

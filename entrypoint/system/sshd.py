@@ -1,4 +1,4 @@
-"""This node's sshd: started, tested with a connection of our own, and watched until the end."""
+"""This node's sshd: started, tested with a connection, and watched until the end."""
 
 from __future__ import annotations
 
@@ -18,57 +18,58 @@ from entrypoint.system.clock import rest
 from entrypoint.system.files import put
 from entrypoint.system.signals import USERS, ignoring
 
-_BUSY = 0.2  # seconds until the next try if sshd refuses our connection
+_BUSY = 0.2  # seconds until the next attempt if sshd refuses the test connection
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
 class Sshd:
-    """A running sshd."""
+    """The running sshd of this node."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, heard: Callable[[str], None]
+        self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, logged: Callable[[str], None]
     ) -> None:
         self._process = process
         self._log = log
         self._port = port
-        self._heard = heard
+        self._logged = logged
         self._last: deque[str] = deque(maxlen=3)  # lines of its log
         self._listening = asyncio.get_running_loop().create_future()
-        self._probe = ""  # how the log names our own connection
+        self._probe = ""  # the test connection, as the log names it
         self._wanted = True
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
     async def start(
-        cls, facts: Facts, config: Path, port: int, address: str | None, heard: Callable[[str], None]
+        cls, facts: Facts, config: Path, port: int, address: str | None, logged: Callable[[str], None]
     ) -> Sshd:
-        """Start it and prove that it answers; `heard` gets each line of its log.
+        """Start it and prove that it answers; `logged` gets each line of its log.
 
-        Raises ConfigError when the image has no sshd or no user to log in as, OsError with sshd's own words when it
-        does not come up.
+        Raises ConfigError if the image has no sshd or no user to log in as, OsError with the last lines of sshd's log
+        if it does not start.
         """
         program = check(facts)
-        # Its sessions get another environment, so it needs no secrets, and its memory and /proc show none.
+        # It needs no secrets, since its sessions get another environment; so its memory and /proc show none.
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
         environment |= _name(facts, config.parent)
         if facts.uid == 0:
-            # sshd run by root needs its empty directory, which a tmpfs on /run hides.
+            # sshd run by root needs this empty directory, which a tmpfs on /run hides.
             try:
                 Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
             except OSError as error:
-                do = "mount a tmpfs at /run, or run as another user"
+                hint = "mount a tmpfs at /run, or run as another user"
                 raise CantCreateError(
-                    "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), do
+                    "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), hint
                 ) from None
-        # A pipe of our own: with asyncio's, sshd would count as alive while one of its sessions holds the pipe.
+        # Not asyncio's pipe, with which sshd would count as alive while one of its sessions holds the pipe.
         read_end, write_end = os.pipe()
         # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
         with ignoring(USERS):
-            argv, nowhere = (program, "-D", "-e", "-f", str(config)), asyncio.subprocess.DEVNULL
-            started = await children.start(argv, environment, stdin=nowhere, stdout=nowhere, stderr=write_end)
+            argv = (program, "-D", "-e", "-f", str(config))
+            null = asyncio.subprocess.DEVNULL
+            started = await children.start(argv, environment, stdin=null, stdout=null, stderr=write_end)
         os.close(write_end)
-        sshd = cls(started, await _reader(read_end), port, heard)
+        sshd = cls(started, await _reader(read_end), port, logged)
         proven = False
         try:
             await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
@@ -90,13 +91,13 @@ class Sshd:
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
         ended.cancel()
         while not (banner := await self._banner(address)):
-            # Other connections fill all of its places; no event tells when one is free.
+            # Other connections occupy all of its slots; no event announces a free one.
             await rest(_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
 
     async def _banner(self, address: str) -> bytes:
-        """What sshd sends first; nothing if it refuses the connection."""
+        """Return the first line that sshd sends; nothing if it refuses the connection."""
         writer = None
         try:
             reader, writer = await asyncio.open_connection(address, self._port)
@@ -113,22 +114,22 @@ class Sshd:
             text = line.decode(errors="replace").strip()
             self._last.append(text)
             if not self._probe or self._probe not in text:
-                self._heard(text)
+                self._logged(text)
             if text.startswith("Server listening on") and not self._listening.done():
                 self._listening.set_result(None)
 
-    def _failure(self, what: str, seen: str) -> OsError:
-        seen = ": ".join(filter(None, (seen, "; ".join(self._last))))
-        return OsError(f"EP433 {what}", seen, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+    def _failure(self, summary: str, detail: str) -> OsError:
+        detail = ": ".join(filter(None, (detail, "; ".join(self._last))))
+        return OsError(f"EP433 {summary}", detail, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
 
     async def watch(self, died: Callable[[str], None]) -> None:
-        """Call `died` with what was seen if sshd ends before `stop`."""
+        """Call `died` with a message if sshd ends before `stop`."""
         status = await self._process.wait()
         if self._wanted:
             died(str(self._failure("sshd died", f"it exited with {status}")))
 
     def stop(self) -> None:
-        """End the listener; `sweep` ends its sessions later."""
+        """Stop the listener; `sweep` ends its sessions later."""
         self._wanted = False
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
@@ -142,9 +143,9 @@ class Sshd:
 
 
 def check(facts: Facts) -> str:
-    """sshd's path.
+    """Return sshd's path.
 
-    Raises ConfigError when the image has none, no name for the user to log in as, or root lacks a capability.
+    Raises ConfigError if the image has none, or no name for the user to log in as, or root lacks a capability.
     """
     program = facts.programs.get("sshd")
     if program is None:
@@ -167,10 +168,10 @@ def check(facts: Facts) -> str:
 
 
 def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
-    """What sshd's environment needs so that this uid has a name; nothing where /etc/passwd gives it one.
+    """Return the variables with which sshd has a name for this uid; none if /etc/passwd has one.
 
-    libnss_wrapper answers from a passwd file of one line, in sshd and ssh alone, which refuse to work without a name.
-    sshd gives its sessions a new environment, and ssh starts nothing, so no program of the job ever sees it.
+    libnss_wrapper reads a passwd file of one line, only in sshd and ssh, which refuse to work without a name. sshd
+    gives its sessions a new environment, and ssh starts nothing, so no program of the job ever sees it.
     """
     if facts.user:
         return {}
@@ -178,13 +179,13 @@ def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
     try:
         put(passwd, os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"), 0o600)
     except OSError as error:
-        do = "make room, or set ENTRYPOINT_RUN_DIR"
-        raise CantCreateError(f"EP410 cannot write {passwd}", error.strerror or str(error), do) from error
+        hint = "make room, or set ENTRYPOINT_RUN_DIR"
+        raise CantCreateError(f"EP410 cannot write {passwd}", error.strerror or str(error), hint) from error
     return {"LD_PRELOAD": facts.programs[NAMES], "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": "/etc/group"}
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:
-    """A stream of the reading end of a pipe; the stream ends with the last writer."""
+    """Return a stream of the reading end of a pipe; the stream ends with the last writer."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)

@@ -1,4 +1,4 @@
-"""Work that may never end, in daemon threads: the event loop goes on, and this process ends whether or not it does."""
+"""Work that may never end, in daemon threads: neither the event loop nor the end of this process waits for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Threads:
-    """Daemon threads that end when there is nothing to do; never more than `most`, however many names there are."""
+    """Daemon threads that end when there is no work; at most `most` of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,7 +23,7 @@ class _Threads:
         self._lock = threading.Lock()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do it soon. Raises RuntimeError when a thread is needed and none can start."""
+        """Do the work soon. Raises RuntimeError if a thread is needed and none can start."""
         with self._lock:
             self._work.append(work)
             if self._count == self._most:
@@ -52,7 +52,7 @@ _threads = _Threads(256)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """The work's result, from a daemon thread: a name server may never answer, and our end must not wait for it."""
+    """Return the work's result, from a daemon thread: a name server may never answer, for example."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -64,7 +64,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             deliver = partial(future.set_result, work())
         except BaseException as error:
             deliver = partial(future.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     _threads.do(run)

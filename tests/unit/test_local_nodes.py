@@ -38,7 +38,7 @@ def test_what_is_no_time(word: str) -> None:
 
 def test_faults_come_in_the_order_of_time() -> None:
     made = faults.read({"kill": ["worker-1@5s"], "late": ["worker-2@1s"]}, "20s", 3)
-    assert [(each.kind, each.at) for each in made.each] == [("late", 1.0), ("kill", 5.0)]
+    assert [(each.kind, each.at) for each in made.entries] == [("late", 1.0), ("kill", 5.0)]
     assert list(made.late) == [2]
     assert made.late_dns == 20.0
 
