@@ -18,13 +18,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.netcheck.messages import MOST, pack, unpack
+from entrypoint.netcheck.messages import HANDSHAKE, MOST, pack, unpack
 from entrypoint.wire import Invalid
 
 _MAGIC = b"entrypoint netcheck 2\n"
 _CHALLENGE = _PROOF = 32  # bytes
 _MAC = 32
-HANDSHAKE = 5.0  # seconds to connect, and again to prove oneself
 _MOST_WAITING, _MOST_OF_ONE = 128, 32  # connections that may prove themselves at one time; those of one address
 _MOST_SERVED = 256  # that have done so, and are served at one time
 _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
@@ -130,11 +129,11 @@ def _mac(key: bytes, number: int, text: bytes) -> bytes:
     return hmac.digest(key, struct.pack(">Q", number) + text, "sha256")
 
 
-def listen(port: int) -> socket.socket:
-    """A socket that listens on all addresses of this node; port 0 takes a free one."""
+def listen() -> socket.socket:
+    """Return a socket that listens on all addresses of this node, on a free port."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("::", port), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=256)
+        return socket.create_server(("::", 0), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=256)
 
 
 def connect(host: str, port: int, token: bytes) -> PeerLink:

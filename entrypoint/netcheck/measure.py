@@ -13,31 +13,26 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from entrypoint.netcheck.link import (
+from entrypoint.netcheck.link import Deadline, Listener, PeerLink, RejectedByPeer, connect, listen, read
+from entrypoint.netcheck.messages import (
     HANDSHAKE,
-    Deadline,
-    Listener,
-    PeerLink,
-    RejectedByPeer,
-    connect,
-    listen,
-    read,
+    MARGIN,
+    STRANGERS,
+    TRIPS_SECONDS,
+    Drain,
+    Echo,
+    Figures,
+    Pour,
+    Received,
 )
-from entrypoint.netcheck.messages import STRANGERS, Drain, Echo, Figures, Pour, Received
 from entrypoint.wire import Invalid
 
 _TRIP = 64  # bytes of a round trip, as many as PeerLink.answer gives
-_TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0
+_TRIPS, _LEAST_TRIPS = 200, 5
 _WARM = 3  # round trips that do not count: the first ones wait for routes and processors
 _CHUNK = bytes(256 << 10)
-_MARGIN = 2.0  # seconds after a stream's own, until what was sent has arrived or is given up
 _AGAIN = 0.1  # seconds until a node is called again that ended the connection
 _never = threading.Event()
-
-
-def limit(seconds: float) -> float:
-    """Seconds in which a pair has measured, or has failed."""
-    return 3 * 3 * HANDSHAKE + _TRIPS_SECONDS + HANDSHAKE + 2 * (seconds + 2 * _MARGIN)
 
 
 def measure(host: str, port: int, token: bytes, seconds: float, strangers: Sequence[str] = ()) -> Figures:
@@ -51,7 +46,7 @@ def measure(host: str, port: int, token: bytes, seconds: float, strangers: Seque
     with _reach(host, port, token) as link:
         link.send(Drain(seconds), HANDSHAKE)
         _pour(link.socket, seconds)
-        there = link.receive(seconds + 2 * _MARGIN, Received).gbps
+        there = link.receive(seconds + 2 * MARGIN, Received).gbps
     with _reach(host, port, token) as link:
         link.send(Pour(seconds), HANDSHAKE)
         back = _drain(link.socket, seconds)
@@ -73,7 +68,7 @@ def _reach(host: str, port: int, token: bytes) -> PeerLink:
 def _trips(link: PeerLink) -> list[float]:
     """Seconds of each small round trip."""
     link.send(Echo(), HANDSHAKE)
-    until, enough = Deadline(_TRIPS_SECONDS + HANDSHAKE), Deadline(_TRIPS_SECONDS)
+    until, enough = Deadline(TRIPS_SECONDS + HANDSHAKE), Deadline(TRIPS_SECONDS)
     took: list[float] = []
     while len(took) < _WARM + _TRIPS and (enough.left or len(took) < _WARM + _LEAST_TRIPS):
         trip = os.urandom(_TRIP)
@@ -102,7 +97,7 @@ def _drain(link: socket.socket, seconds: float) -> float:
     buffer, got = bytearray(len(_CHUNK)), 0
     link.settimeout(2 * HANDSHAKE)
     first = link.recv_into(buffer)
-    begun, until = time.perf_counter(), Deadline(seconds + _MARGIN)
+    begun, until = time.perf_counter(), Deadline(seconds + MARGIN)
     last = begun
     with contextlib.suppress(TimeoutError):
         while first:
@@ -118,7 +113,7 @@ class PairServer:
     """Serves the others of this job; `strangers` are those that could not prove themselves."""
 
     def __init__(self, token: bytes) -> None:
-        self._socket = listen(0)
+        self._socket = listen()
         self.port: int = self._socket.getsockname()[1]
         self.strangers: list[str] = []
         self._listener = Listener(self._socket, token, self._serve, self._note)
@@ -133,14 +128,14 @@ class PairServer:
 
     def _do(self, link: PeerLink, order: Echo | Drain | Pour) -> None:
         if isinstance(order, Echo):
-            until = Deadline(_TRIPS_SECONDS + HANDSHAKE)
+            until = Deadline(TRIPS_SECONDS + HANDSHAKE)
             while True:
                 link.socket.sendall(link.answer(read(link.socket, _TRIP, until)))
         if isinstance(order, Pour):
             _pour(link.socket, order.seconds)
         else:
             link.send(Received(_drain(link.socket, order.seconds)), HANDSHAKE)
-        until = Deadline(_MARGIN)  # to close with data unread would take from the other side what was just sent
+        until = Deadline(MARGIN)  # to close with data unread would take from the other side what was just sent
         while True:
             until.arm(link.socket)
             if not link.socket.recv(len(_CHUNK)):

@@ -87,6 +87,11 @@ class Programs:
             raise
         self._reaper = Reaper(self._daemon_ended)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this node's ranks, as far as it is known."""
+        return environment(self._facts.env, self._plan.env)
+
     # -- orders
 
     def do(self, message: Any) -> None:
@@ -152,10 +157,9 @@ class Programs:
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
-        if process.is_pipe(1) and not launch.ends.answers:
+        if process.is_pipe(1):
             asyncio.get_running_loop().add_reader(1, self._reader_left)  # called where nobody can read it any more
-        if not launch.ends.why_file:  # what measures the network is not the job yet
-            process.show(process.STARTED)
+        process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.start.becomes_program else self._plan.launcher
@@ -265,9 +269,6 @@ class Programs:
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         what = self._running.pop(number)
-        if status and (why := self._own_words()):
-            self._tell(messages.Failed(status, why, program=False, stop=False))
-            return
         tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
         end = ProgramExit(status, what, reason or ended(what, status, self._why(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
@@ -283,15 +284,6 @@ class Programs:
         assert self._uniting is not None
         await self._uniting.ended()
         self._tell(message)
-
-    def _own_words(self) -> str:
-        """Why a program of the toolkit's own ended the job, as it has written down; "" where it has not."""
-        if not (name := self._plan.launch.ends.why_file):
-            return ""
-        try:
-            return (self._run_dir.path / name).read_text("utf-8", "replace").strip()
-        except OSError:
-            return ""
 
     def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
         """The last lines of a failed program, as its supervisor saved them; nothing if it did not."""

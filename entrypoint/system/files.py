@@ -24,8 +24,7 @@ TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folde
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
 _OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
 _MOST = 16 << 20  # bytes of a lock
-# What the programs of a node make in it; `tail.N` and `agent.HOST.command`, too.
-_OTHERS = ("line", "netcheck.why")
+_LINE = "line"  # what the programs of a node make in it; `tail.N` and `agent.HOST.command`, too
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
@@ -232,7 +231,7 @@ class RunDir:
             return name[1:-17] in self._names
         if name.startswith("agent."):
             return name.removesuffix(".command") in self._names
-        return name in self._names or name in _OTHERS or name.startswith("tail.")
+        return name in self._names or name == _LINE or name.startswith("tail.")
 
     def _remove_tmp(self) -> None:
         """Remove the folder for launchers' temporary files, which was made empty here."""

@@ -13,7 +13,7 @@ import pytest
 from entrypoint.netcheck import link as netlink
 from entrypoint.netcheck import measure
 from entrypoint.netcheck.link import Deadline, PeerLink, Unauthenticated, admit, connect
-from entrypoint.netcheck.messages import Drain, Echo, MeasurePair, Pour, Received
+from entrypoint.netcheck.messages import Drain, Echo, MeasurePair, Pour, Received, pair_limit
 from entrypoint.wire import Invalid
 
 pytestmark = pytest.mark.see
@@ -33,7 +33,7 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
     sockets: list[socket.socket] = []
 
     def make(does: Callable[[socket.socket], None]) -> int:
-        listener = netlink.listen(0)
+        listener = netlink.listen()
         sockets.append(listener)
 
         def serve() -> None:
@@ -158,7 +158,7 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         measure.measure("127.0.0.1", peer(swallow), TOKEN, 0.1)
-    assert time.monotonic() - begun < measure.limit(0.1)
+    assert time.monotonic() - begun < pair_limit(0.1)
     silent.set()
 
 
@@ -174,7 +174,7 @@ def pair(server: measure.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
 @pytest.mark.control("a relay changes, repeats or invents nothing of a network check")
 def test_a_message_passes(pair: tuple[PeerLink, PeerLink]) -> None:
     for number in range(3):
-        order = MeasurePair(number, "é", 7, 0.5)
+        order = MeasurePair(f"worker-{number}", "é", 7, 0.5)
         pair[0].send(order, 5)
         pair[1].send(Received(float(number)), 5)
         assert pair[1].receive(5, MeasurePair) == order
@@ -299,8 +299,8 @@ def test_too_few_file_handles_do_not_end_a_listener(monkeypatch: pytest.MonkeyPa
                 raise OSError(24, "Too many open files")
             return super().accept()
 
-    def listen(port: int) -> socket.socket:
-        plain = netlink.listen(port)
+    def listen() -> socket.socket:
+        plain = netlink.listen()
         return Short(plain.family, plain.type, plain.proto, plain.detach())
 
     monkeypatch.setattr(measure, "listen", listen)
