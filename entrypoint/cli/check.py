@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from entrypoint.check.report import CheckOptions
     from entrypoint.cli.parser import Commands
-    from entrypoint.model import Outcome, Plan
+    from entrypoint.model import Facts, Inquiry, Outcome, Plan
     from entrypoint.output.log import Logger
+    from entrypoint.spec import JobSpec
 
 _LIMIT = 30.0  # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LOG = 140  # columns of the table if stdout is not a terminal
@@ -39,13 +40,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     options = CheckOptions(args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width())
 
-    def run(inputs: inquire.Inputs) -> Outcome:
-        if args.all and len(inputs.plan.topology.nodes) > 1:
-            hint = "remove roll_call, and give all nodes a secret; or check each node on its own, without --all"
-            return inquire.ask_all(inputs, inquiry(options), hint)
-        return _alone(inputs, options)
+    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | Outcome:
+        return inquiry(options) if args.all and len(plan.topology.nodes) > 1 else _alone(spec, facts, plan, options)
 
-    return inquire.act(args, log, run)
+    return inquire.act(args, log, of)
 
 
 def _seconds(text: str) -> float:
@@ -62,14 +60,14 @@ def _width() -> int:
     return max(60, width()) if sys.stdout.isatty() else _LOG
 
 
-def _alone(inputs: inquire.Inputs, options: CheckOptions) -> Outcome:
+def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
     from entrypoint.check import probe
     from entrypoint.check.report import report
 
-    plan, me = inputs.plan, inputs.plan.topology.me
-    result = probe.node(inputs.spec, inputs.facts, plan, options)
+    me = plan.topology.me
+    result = probe.node(spec, facts, plan, options)
     end = report(options, plan, {me: result}, {me: plan.members.reports[me]})
-    show(scrubbed(end.answer, inputs.facts.env))
+    show(scrubbed(end.answer, facts.env))
     assert end.outcome
     return end.outcome
 

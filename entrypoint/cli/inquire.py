@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli import inputs
-from entrypoint.values import dataclass, replace
+from entrypoint.values import replace
 
 if TYPE_CHECKING:
     import argparse
@@ -19,19 +19,17 @@ if TYPE_CHECKING:
 _NO_PROGRAM = ("true",)  # stands for the job's program if none is given
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What such a command starts from."""
+def act(
+    args: argparse.Namespace,
+    log: Logger,
+    of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
+    **settings: Any,
+) -> int:
+    """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this node's outcome already.
 
-    spec: JobSpec
-    facts: Facts
-    plan: Plan
-    signals: Signals
-    log: Logger
-
-
-def act(args: argparse.Namespace, log: Logger, run: Callable[[Inputs], Outcome], **settings: Any) -> int:
-    """Plan the job as these settings of the spec change it, then `run` the command. Returns the exit status."""
+    Returns the exit status. Raises ConfigError if there is no roll call.
+    """
+    from entrypoint.model import Outcome
     from entrypoint.plan import locate, settle
     from entrypoint.system.signals import Signals, StoppedBySignal
 
@@ -43,15 +41,16 @@ def act(args: argparse.Namespace, log: Logger, run: Callable[[Inputs], Outcome],
         spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
         topology = locate(spec, facts)
         log.node = topology.this.label
-        outcome = run(Inputs(spec, facts, settle(spec, facts, topology), signals, log))
+        plan = settle(spec, facts, topology)
+        asked = of(spec, facts, plan)
+        outcome = asked if isinstance(asked, Outcome) else _ask(spec, facts, replace(plan, inquiry=asked), signals, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
 
 
-def ask_all(given: Inputs, inquiry: Inquiry, hint: str) -> Outcome:
-    """Boot this node's part of the inquiry. Raises ConfigError with this hint if there is no roll call."""
+def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
     import asyncio
     import time
 
@@ -61,14 +60,13 @@ def ask_all(given: Inputs, inquiry: Inquiry, hint: str) -> Outcome:
     from entrypoint.record.recorder import TimelineRecorder
     from entrypoint.system import checks, process
 
-    spec, facts, log = given.spec, given.facts, given.log
-    if given.plan.mode != "coordinated":
-        raise ConfigError("EP011 the nodes hold no roll call", given.plan.no_roll_call, hint)
+    if plan.mode != "coordinated":
+        hint = "remove roll_call, and give all nodes a secret; or check each node on its own, by `entrypoint check`"
+        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
     process.hide_memory()
-    log.name = given.plan.topology.this.label
-    plan, unusable = checks.run_dir(spec, facts, replace(given.plan, inquiry=inquiry))
-    given.signals.hold()
+    log.name = plan.topology.this.label
+    plan, unusable = checks.run_dir(spec, facts, plan)
+    signals.hold()
     # Nothing of an inquiry is kept.
     recorder = TimelineRecorder(plan.topology, (), time.monotonic())
-    attempt = Attempt(spec, facts, plan, unusable)
-    return asyncio.run(boot(attempt, given.signals, log, recorder, RecordFile(log)))[0]
+    return asyncio.run(boot(Attempt(spec, facts, plan, unusable), signals, log, recorder, RecordFile(log)))[0]

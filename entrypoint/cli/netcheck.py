@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.model import Outcome
+    from entrypoint.model import Facts, Inquiry, Plan
     from entrypoint.output.log import Logger
+    from entrypoint.spec import JobSpec
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -28,12 +29,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.errors import ConfigError
     from entrypoint.netcheck.inquiry import inquiry
 
-    def run(inputs: inquire.Inputs) -> Outcome:
-        if len(inputs.plan.topology.nodes) < 2:
+    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
+        if len(plan.topology.nodes) < 2:
             hint = "give --hosts, or a spec with hosts"
             raise ConfigError("EP012 a network check needs two nodes", "this job has one", hint)
-        hint = "remove roll_call, and give all nodes a secret"
-        return inquire.ask_all(inputs, inquiry(inputs.spec, "json" if args.json else "text"), hint)
+        return inquiry(spec, "json" if args.json else "text")
 
     # The launcher does not matter: its programs need not be there. All nodes take part, also those of an elastic job.
-    return inquire.act(args, log, run, launcher="plain", nodes=None)
+    return inquire.act(args, log, of, launcher="plain", nodes=None)

@@ -12,25 +12,9 @@ from entrypoint import interfaces
 from entrypoint.errors import RetryError
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import NodeReport, Outcome, Topology
+from entrypoint.netcheck import messages
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.inquiry import How
-from entrypoint.netcheck.messages import (
-    ANSWERS,
-    HANDSHAKE,
-    SWEEP_LIMIT,
-    Figures,
-    MeasurePair,
-    Open,
-    Ready,
-    Reduce,
-    ReducePort,
-    ServeReduce,
-    SweepEnd,
-    Unable,
-    packed,
-    pair_limit,
-    unpacked,
-)
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen
 from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, Reduced, as_json, bus_bandwidth
@@ -56,7 +40,7 @@ class Coordinator:
         # The question that a node has not answered, and the peer that it measures with.
         self._asked: dict[int, Any] = {}
         self._peer: dict[int, int] = {}
-        self._ready: dict[int, Ready] = {}
+        self._ready: dict[int, messages.Ready] = {}
         # Nodes that are asked nothing more, and why; and those of them that have left the job.
         self._gone: dict[int, str] = {}
         self._left: set[int] = set()
@@ -64,7 +48,7 @@ class Coordinator:
         self._why_left_out = ""
         self._strangers: dict[str, None] = {}
         self._port = 0  # where the first node of the all-reduce waits
-        self._ends: dict[int, SweepEnd] = {}
+        self._ends: dict[int, messages.SweepEnd] = {}
         self._no_sweep = ""
 
     # -- the dialogue
@@ -76,7 +60,7 @@ class Coordinator:
     def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
         """Keep what a node has measured. Raises Invalid if it answers what no node does."""
         question = self._asked[node]
-        answer = unpacked(body, ANSWERS[type(question)], Unable)
+        answer = messages.unpacked(body, messages.ANSWERS[type(question)], messages.Unable)
         del self._asked[node]
         for stranger in getattr(answer, "strangers", ()):
             if len(self._strangers) < _STRANGERS:
@@ -122,18 +106,20 @@ class Coordinator:
                 return []
             self._asked = dict(questions)
             if questions:
-                return [Ask(node, packed(each), self._limit(each)) for node, each in questions]
+                return [Ask(node, messages.packed(each), self._limit(each)) for node, each in questions]
         return []
 
     def _limit(self, question: Any) -> float:
-        if isinstance(question, Open):
+        if isinstance(question, messages.Open):
             return self._spec.timeouts.launch
-        return HANDSHAKE + (pair_limit(question.seconds) if isinstance(question, MeasurePair) else SWEEP_LIMIT)
+        if isinstance(question, messages.MeasurePair):
+            return messages.pair_limit(question.seconds)
+        return messages.HANDSHAKE + messages.SWEEP_LIMIT
 
     def _steps(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield questions to nodes, each time that all earlier ones are answered."""
         nodes, limit = sorted(self._reports), self._spec.netcheck.limit
-        yield [(node, Open()) for node in nodes]
+        yield [(node, messages.Open()) for node in nodes]
         rounds, until = chosen(len(nodes)), self._now + limit
         if len(nodes) > MOST_NODES:
             self._why_left_out = f"of more than {MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
@@ -146,19 +132,18 @@ class Coordinator:
         self._no_sweep = self._why_no_sweep(nodes)
         if self._no_sweep:
             return
-        yield [(nodes[0], ServeReduce(len(nodes)))]
+        yield [(nodes[0], messages.ServeReduce(len(nodes)))]
         if self._port:
             where = self._address(nodes[0])
-            yield [(node, Reduce(rank, len(nodes), where, self._port)) for rank, node in enumerate(nodes)]
+            yield [(node, messages.Reduce(rank, len(nodes), where, self._port)) for rank, node in enumerate(nodes)]
 
-    def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, MeasurePair]]:
+    def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, messages.MeasurePair]]:
         for a, b in pairs:
             if why := next((self._gone[node] for node in (b, a) if node in self._gone), ""):
                 self._fail(a, b, why)
                 continue
             self._peer[a] = b
-            seconds = self._spec.netcheck.seconds
-            yield a, MeasurePair(self._names[b], self._address(b), self._ready[b].port, seconds)
+            yield a, messages.MeasurePair(self._address(b), self._ready[b].port, self._spec.netcheck.seconds)
 
     def _address(self, node: int) -> str:
         """Return where others reach it: on the interface that was asked for, else where the roll call did."""
@@ -178,18 +163,18 @@ class Coordinator:
 
     def _note(self, node: int, question: Any, answer: Any) -> None:
         match answer:
-            case Ready():
+            case messages.Ready():
                 self._ready[node] = answer
-            case Figures():
+            case messages.Figures():
                 a, b = node, self._peer[node]
                 rates = answer.there_gbps, answer.back_gbps
                 self._pairs.append(Measured(a, b, answer.latency_ms, answer.worst_ms, *rates))
-            case ReducePort():
+            case messages.ReducePort():
                 self._port = answer.port
-            case SweepEnd():
+            case messages.SweepEnd():
                 self._ends[node] = answer
                 self._no_sweep = self._no_sweep or (answer.why and f"{self._names[node]}: {answer.why}")
-            case Unable():
+            case messages.Unable():
                 self._fault(node, question, answer.why)
 
     def _miss(self, node: int, why: str, now: float) -> list[Ask]:
@@ -203,9 +188,9 @@ class Coordinator:
 
     def _fault(self, node: int, question: Any, why: str) -> None:
         """A question was not answered well."""
-        if isinstance(question, MeasurePair):
+        if isinstance(question, messages.MeasurePair):
             self._fail(node, self._peer[node], why)
-        elif isinstance(question, Open):
+        elif isinstance(question, messages.Open):
             self._gone.setdefault(node, f"{self._names[node]} cannot take part: {why}")
         elif node not in self._left:
             self._no_sweep = self._no_sweep or f"{self._names[node]}: {why}"
@@ -224,7 +209,7 @@ class Coordinator:
         nodes = self._present
         pairs = tuple(pair for pair in self._pairs if pair.a in nodes and pair.b in nodes)
         left_out = len(nodes) * (len(nodes) - 1) // 2 - len(pairs)
-        first = self._ends.get(nodes[0]) or SweepEnd("", (), "", ())
+        first = self._ends.get(nodes[0]) or messages.SweepEnd("", (), "", ())
         return NetcheckResult(
             nodes=tuple((node.label, node.host) for node in self._topology.nodes),
             absent=tuple(sorted(set(range(len(self._names))) - set(nodes))),

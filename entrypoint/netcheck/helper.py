@@ -15,25 +15,13 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
 
-from entrypoint.netcheck import measure
-from entrypoint.netcheck.link import Unauthenticated
-from entrypoint.netcheck.messages import (
-    ANSWERS,
-    MOST,
-    MeasurePair,
-    Open,
-    Ready,
-    Reduce,
-    ReducePort,
-    ServeReduce,
-    Unable,
-    pack,
-    unpack,
-)
+from entrypoint.netcheck import messages
+from entrypoint.netcheck.link import Listener, Unauthenticated
+from entrypoint.netcheck.measure import measure, serve
 from entrypoint.netcheck.sweep import Sweep, has_torch
 from entrypoint.system.proc import undo_launcher
-from entrypoint.text import one_line
-from entrypoint.wire import Invalid
+from entrypoint.text import from_json, one_line
+from entrypoint.wire import to_json
 
 _TEXT = 300  # characters of an error
 
@@ -44,30 +32,29 @@ class Helper:
     def __init__(self, token: bytes) -> None:
         """Raises OSError if it cannot listen."""
         self._token = token
-        self._server = measure.PairServer(token)
+        self._server = Listener(token, serve)
         self._sweep: Sweep | None = None
 
     def answer(self, question: Any) -> Any:
         """Return the answer to a question, Unable if it could not be done."""
+        strangers = tuple(self._server.strangers)
         try:
             match question:
-                case Open():
-                    return Ready(self._server.port, has_torch())
-                case MeasurePair():
-                    strangers = tuple(self._server.strangers)
-                    return measure.measure(question.host, question.port, self._token, question.seconds, strangers)
-                case ServeReduce():
+                case messages.Open():
+                    return messages.Ready(self._server.port, has_torch())
+                case messages.MeasurePair():
+                    return measure(question.host, question.port, self._token, question.seconds, strangers)
+                case messages.ServeReduce():
                     self._sweep = Sweep(0, question.nodes, "localhost", 0)
                     port = self._sweep.port()
-                    return ReducePort(port) if port else self._unable(self._sweep.end(()).why)
-                case Reduce():
+                    return messages.ReducePort(port) if port else messages.Unable(self._sweep.end(()).why)
+                case messages.Reduce():
                     if question.rank or self._sweep is None:
                         self._sweep = Sweep(question.rank, question.nodes, question.host, question.port)
-                    return self._sweep.end(tuple(self._server.strangers))
-        except Invalid as error:
-            return self._unable(f"{question.node} sent an invalid message: {error}")
+                    return self._sweep.end(strangers)
         except (OSError, Unauthenticated) as error:
-            return self._unable((getattr(error, "strerror", None) or str(error) or type(error).__name__).lower())
+            why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+            return messages.Unable(one_line(why, _TEXT), strangers)
         raise AssertionError(question)
 
     def close(self) -> None:
@@ -75,24 +62,20 @@ class Helper:
         if self._sweep is not None:
             self._sweep.kill()
 
-    def _unable(self, why: str) -> Unable:
-        return Unable(one_line(why, _TEXT), tuple(self._server.strangers))
-
 
 def main() -> int:
     """Answer until stdin closes. Returns the exit status."""
     undo_launcher()
     questions: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    helper = Helper(sys.stdin.buffer.readline(MOST).strip())
+    helper = Helper(sys.stdin.buffer.readline(messages.MOST).strip())
 
     def work() -> None:
         while True:
-            answer = helper.answer(unpack(questions.get(), *ANSWERS))
-            sys.stdout.buffer.write(pack(answer) + b"\n")
-            sys.stdout.buffer.flush()
+            question = messages.unpacked(from_json(questions.get()), *messages.ANSWERS)
+            print(to_json(messages.packed(helper.answer(question))), flush=True)
 
     threading.Thread(target=work, daemon=True).start()
-    while (line := sys.stdin.buffer.readline(MOST)).endswith(b"\n"):
+    while (line := sys.stdin.buffer.readline(messages.MOST)).endswith(b"\n"):
         questions.put(line)
     helper.close()
     return 0

@@ -1,16 +1,12 @@
-"""What the network check's nodes say to each other: values whose every field is checked on arrival.
+"""Questions of the network check to a node, and answers: values whose every field is checked on arrival.
 
-worker-0 -> node   node -> worker-0         node -> node
-Open               Ready                                   start the helper; where others reach it
-MeasurePair        Figures                                 measure with another node
-ServeReduce        ReducePort                              be the first of the all-reduce
-Reduce             SweepEnd                                take part in the all-reduce
-                   Unable                                  it did not work; to every question
-                                            Echo, Drain,   what a connection is for
-                                            Pour
-                                            Received       what arrived of a stream
+Open          Ready        start the helper; where others reach it
+MeasurePair   Figures      measure with another node
+ServeReduce   ReducePort   be the first of the all-reduce
+Reduce        SweepEnd     take part in the all-reduce
+              Unable       it did not work; to every question
 
-The first two columns travel through the roll call's session and the helper's pipes, the third through links of its own.
+They travel through the roll call's session and the helper's pipes.
 """
 
 from __future__ import annotations
@@ -18,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.text import from_json
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, read, to_json
+from entrypoint.wire import Invalid, Length, Range, read
 
-MOST = 1 << 16  # bytes of a message
-_BRACKETS = 500  # in a message, so that it is not deep; no node has a reason for as many
+MOST = 1 << 16  # bytes of a message in the helper's pipes
 _NODES = 1 << 20
 STRANGERS = 16  # that a node names
 # Seconds in which a helper answers: to connect to a peer, and again to prove itself; small round trips; more than a
@@ -60,9 +54,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class MeasurePair:
-    """Measure with this node, which is reached there."""
+    """Measure with the node that is reached there."""
 
-    node: Host  # its label
     host: Host
     port: Port
     seconds: Seconds
@@ -121,39 +114,13 @@ class SweepEnd:
     strangers: Strangers
 
 
-@dataclass(frozen=True)
-class Echo:
-    """Small round trips follow."""
-
-
-@dataclass(frozen=True)
-class Drain:
-    """A stream follows, for so long; say what arrived."""
-
-    seconds: Seconds
-
-
-@dataclass(frozen=True)
-class Pour:
-    """Send a stream, for so long."""
-
-    seconds: Seconds
-
-
-@dataclass(frozen=True)
-class Received:
-    """Gbit/s of a stream that arrived."""
-
-    gbps: Figure
-
-
 ANSWERS: Mapping[type, type] = {Open: Ready, MeasurePair: Figures, ServeReduce: ReducePort, Reduce: SweepEnd}
 """What answers which question, unless it is Unable."""
 
 
 def pair_limit(seconds: float) -> float:
-    """Return the seconds in which a pair has measured, or has failed."""
-    return 3 * 3 * HANDSHAKE + TRIPS_SECONDS + HANDSHAKE + 2 * (seconds + 2 * MARGIN)
+    """Return the seconds in which a pair has measured, or has failed, and has said so."""
+    return 3 * 3 * HANDSHAKE + TRIPS_SECONDS + 2 * HANDSHAKE + 2 * (seconds + 2 * MARGIN)
 
 
 def packed(message: Any) -> dict[str, Any]:
@@ -167,19 +134,3 @@ def unpacked(given: Any, *kinds: type) -> Any:
         if isinstance(given, dict) and given.get("kind") == kind.__name__:
             return read(kind, given, kind.__name__)
     raise Invalid(f"neither {' nor '.join(each.__name__ for each in kinds)}")
-
-
-def pack(message: Any) -> bytes:
-    """Return a message as JSON."""
-    return to_json(packed(message)).encode()
-
-
-def unpack(data: bytes, *kinds: type) -> Any:
-    """Return the message, of one of these kinds. Raises Invalid."""
-    if data.count(b"[") + data.count(b"{") > _BRACKETS:
-        raise Invalid("a message of too many parts")
-    try:
-        given = from_json(data)
-    except ValueError:
-        raise Invalid("a message that is no JSON") from None
-    return unpacked(given, *kinds)

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from entrypoint.netcheck.messages import ANSWERS, MOST, Open, Unable, pack, packed, unpack, unpacked
+from entrypoint.netcheck.messages import ANSWERS, MOST, Open, Unable, packed, unpacked
 from entrypoint.system import children, process
-from entrypoint.wire import Invalid
+from entrypoint.text import from_json
+from entrypoint.wire import Invalid, to_json
 
 FILE = Path(__file__).with_name("helper.py")
 
@@ -35,7 +36,8 @@ class HelperProcess:
             if isinstance(question, Open):
                 await self.close()
                 await self._start()
-            return packed(unpack(await self._asked(pack(question)), ANSWERS[type(question)], Unable))
+            answer = from_json(await self._asked(to_json(packed(question))))
+            return packed(unpacked(answer, ANSWERS[type(question)], Unable))
         except Invalid as error:
             return packed(Unable(f"an invalid message: {error}"))
         except (OSError, ValueError) as error:
@@ -49,13 +51,13 @@ class HelperProcess:
         assert self._process.stdin
         self._process.stdin.write(f"{self._token}\n".encode())
 
-    async def _asked(self, question: bytes) -> bytes:
+    async def _asked(self, question: str) -> bytes:
         """Return its next line. Raises OSError if it has ended, ValueError if the line is too long."""
         if self._process is None:
             raise OSError("it was not started")
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(question + b"\n")
+        self._process.stdin.write(f"{question}\n".encode())
         await self._process.stdin.drain()
         line = await self._process.stdout.readline()
         if not line.endswith(b"\n"):

@@ -18,7 +18,7 @@ def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
-        attempt += LAUNCH + MEASURES + HANDSHAKE + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
+        attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
     return begun + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt + stood_still + PEERS
