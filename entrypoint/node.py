@@ -323,9 +323,8 @@ class Loop:
             self._stop_answering()
             self._answering = self._background(self._reply(action.message))
         else:
-            if isinstance(action.message, (messages.Start, messages.Stop)):
-                self._stop_answering()
-                self._end_helper()
+            if isinstance(action.message, (messages.Start, messages.Stop)) and self._stop_answering() and self._helper:
+                self._helper.end()
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
@@ -456,13 +455,11 @@ class Loop:
             body = await self._helper.reply(question.body)
         self._here(messages.Reply(question.number, body))
 
-    def _stop_answering(self) -> None:
+    def _stop_answering(self) -> bool:
+        """A question replaces the one before. Returns whether there was one."""
         if self._answering is not None:
             self._answering.cancel()
-
-    def _end_helper(self) -> None:
-        if self._helper is not None:
-            self._helper.end()
+        return self._answering is not None
 
     def _write_files(self, action: actions.WriteFiles) -> None:
         folder = Path(self._topology.log_dir)

@@ -53,11 +53,9 @@ class Survey:
         self._observed[node] = read(Observation, body, "reply.body")
         return []
 
-    def lose(self, node: int, why: str, now: float) -> list[Ask]:
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
         """Do without a node: the table says that it has not answered."""
         return []
-
-    late = lose
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge what has come. `failed`: why the roll call did not bring all nodes together."""

@@ -39,10 +39,7 @@ class Conclusion:
 
 
 class Dialogue(Protocol):
-    """One inquiry of a feature: a machine without I/O, over when no question is open. `now` is in seconds.
-
-    A node that has left, or is late, is asked nothing more.
-    """
+    """One inquiry of a feature: a machine without I/O, over when no question is open. `now` is in seconds."""
 
     def begin(self, now: float) -> list[Ask]:
         """Return the first questions."""
@@ -50,11 +47,8 @@ class Dialogue(Protocol):
     def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
         """Take an answer. Return further questions. Raises Invalid if it is nonsense."""
 
-    def lose(self, node: int, why: str, now: float) -> list[Ask]:
-        """Go on without a node that has left. Return further questions."""
-
-    def late(self, node: int, why: str, now: float) -> list[Ask]:
-        """Go on without a node that does not answer. Return further questions."""
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
+        """Ask a node nothing more: it has left the job, or does not answer. Return further questions."""
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge the answers. `failed`: what ended the roll call or the inquiry."""
@@ -109,21 +103,19 @@ class InquiryDriver:
 
     def answered(self, node: int, reply: messages.Reply) -> None:
         """Take a node's answer, unless it comes too late. Raises Invalid if it is nonsense."""
-        if self._is_running() and self._open.get(node) == reply.number:
-            assert self._dialogue is not None
-            asks = self._dialogue.take(node, reply.body, self._machine.now)
+        if (dialogue := self._running()) and self._open.get(node) == reply.number:
+            asks = dialogue.take(node, reply.body, self._machine.now)
             self._close(node)
             self._ask(asks)
 
-    def lose(self, node: int, why: str) -> None:
+    def lose(self, node: int, why: str, has_left: bool = True) -> None:
         """A node will answer nothing any more."""
-        if self._is_running() and node in self._nodes:
-            assert self._dialogue is not None
+        if (dialogue := self._running()) and node in self._nodes:
             self._close(node)
-            self._ask(self._dialogue.lose(node, why, self._machine.now))
+            self._ask(dialogue.lose(node, why, has_left, self._machine.now))
 
-    def _is_running(self) -> bool:
-        return self._dialogue is not None and not self._is_over and self._state.outcome is None
+    def _running(self) -> Dialogue | None:
+        return None if self._is_over or self._state.outcome else self._dialogue
 
     def _ask(self, asks: Iterable[Ask]) -> None:
         for ask in asks:
@@ -131,27 +123,22 @@ class InquiryDriver:
             self._asked.append(ask.node)
             self._open[ask.node] = number
             self._tell(ask.node, messages.Question(number, ask.body))
-            self._machine.after(ask.seconds, partial(self._miss, ask.node, ask.seconds), ("question", ask.node))
+            late = partial(self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False)
+            self._machine.after(ask.seconds, late, ("question", ask.node))
         if not self._open:
             # Later in this step: the loss of a node that ends the wait may itself be a failure to be shown.
             self._machine.after(0, self._conclude)
-
-    def _miss(self, node: int, seconds: float) -> None:
-        if self._is_running():
-            assert self._dialogue is not None
-            self._close(node)
-            self._ask(self._dialogue.late(node, f"no answer within {seconds:g}s", self._machine.now))
 
     def _close(self, node: int) -> None:
         self._open.pop(node, None)
         self._machine.drop(("question", node))
 
     def _conclude(self) -> None:
-        if not self._is_running() or self._open:
+        dialogue = self._running()
+        if dialogue is None or self._open:
             return
-        assert self._dialogue is not None
         self._is_over = True
-        end = self._dialogue.conclude(self._failed)
+        end = dialogue.conclude(self._failed)
         if end.answer:
             self._machine.act(actions.Print(end.answer))
         for line in end.lines:

@@ -40,7 +40,7 @@ class Coordinator:
         # The question that a node has not answered, and the peer that it measures with.
         self._asked: dict[int, Any] = {}
         self._peer: dict[int, int] = {}
-        self._ready: dict[int, messages.Ready] = {}
+        self._ports: dict[int, int] = {}
         # Nodes that are asked nothing more, and why; and those of them that have left the job.
         self._gone: dict[int, str] = {}
         self._left: set[int] = set()
@@ -68,14 +68,16 @@ class Coordinator:
         self._note(node, question, answer)
         return self._go_on(now)
 
-    def lose(self, node: int, why: str, now: float) -> list[Ask]:
-        """Go on without a node that has left the job: its pairs do not count."""
-        self._left.add(node)
-        return self._miss(node, why, now)
-
-    def late(self, node: int, why: str, now: float) -> list[Ask]:
-        """Go on without a node that does not answer: its pairs have failed."""
-        return self._miss(node, f"{self._names[node]} does not answer: {why}", now)
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
+        """Go on without a node. If it has left the job, its pairs do not count; else they have failed."""
+        why = f"{self._names[node]} does not answer: {why}"
+        if has_left:
+            self._left.add(node)
+        self._gone.setdefault(node, why)
+        if node not in self._asked:
+            return []
+        self._fault(node, self._asked.pop(node), why)
+        return self._go_on(now)
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge what was measured."""
@@ -128,9 +130,9 @@ class Coordinator:
                 self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
                 break
             yield list(self._round((nodes[a], nodes[b]) for a, b in pairs))
-        nodes = self._present
-        self._no_sweep = self._why_no_sweep(nodes)
-        if self._no_sweep:
+        nodes, silent = self._present, sorted(set(self._gone) - self._left)
+        if silent or len(nodes) < 2:
+            self._no_sweep = f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take part"
             return
         yield [(nodes[0], messages.ServeReduce(len(nodes)))]
         if self._port:
@@ -143,7 +145,7 @@ class Coordinator:
                 self._fail(a, b, why)
                 continue
             self._peer[a] = b
-            yield a, messages.MeasurePair(self._address(b), self._ready[b].port, self._spec.netcheck.seconds)
+            yield a, messages.MeasurePair(self._address(b), self._ports[b], self._spec.netcheck.seconds)
 
     def _address(self, node: int) -> str:
         """Return where others reach it: on the interface that was asked for, else where the roll call did."""
@@ -152,39 +154,23 @@ class Coordinator:
             return report.interface.address
         return report.address or self._topology.nodes[node].where
 
-    def _why_no_sweep(self, nodes: list[int]) -> str:
-        silent = sorted(set(self._gone) - self._left)
-        if silent or len(nodes) < 2:
-            return f"{', '.join(self._names[node] for node in silent) or 'one node alone'} cannot take part"
-        without = [self._names[node] for node in nodes if not self._ready[node].torch]
-        return f"there is no torch on {some(without, 4)}" if without else ""
-
     # -- what is answered
 
     def _note(self, node: int, question: Any, answer: Any) -> None:
         match answer:
+            case messages.Ready() if isinstance(question, messages.Open):
+                self._ports[node] = answer.port
             case messages.Ready():
-                self._ready[node] = answer
+                self._port = answer.port
             case messages.Figures():
                 a, b = node, self._peer[node]
                 rates = answer.there_gbps, answer.back_gbps
                 self._pairs.append(Measured(a, b, answer.latency_ms, answer.worst_ms, *rates))
-            case messages.ReducePort():
-                self._port = answer.port
             case messages.SweepEnd():
                 self._ends[node] = answer
                 self._no_sweep = self._no_sweep or (answer.why and f"{self._names[node]}: {answer.why}")
             case messages.Unable():
                 self._fault(node, question, answer.why)
-
-    def _miss(self, node: int, why: str, now: float) -> list[Ask]:
-        question = self._asked.pop(node, None)
-        if question is None:
-            self._gone.setdefault(node, why)
-            return []
-        self._gone[node] = why
-        self._fault(node, question, why)
-        return self._go_on(now)
 
     def _fault(self, node: int, question: Any, why: str) -> None:
         """A question was not answered well."""

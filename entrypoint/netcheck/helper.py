@@ -18,7 +18,7 @@ if __name__ == "__main__":
 from entrypoint.netcheck import messages
 from entrypoint.netcheck.link import Listener, Unauthenticated
 from entrypoint.netcheck.measure import measure, serve
-from entrypoint.netcheck.sweep import Sweep, has_torch
+from entrypoint.netcheck.sweep import Sweep
 from entrypoint.system.proc import undo_launcher
 from entrypoint.text import from_json, one_line
 from entrypoint.wire import to_json
@@ -41,13 +41,13 @@ class Helper:
         try:
             match question:
                 case messages.Open():
-                    return messages.Ready(self._server.port, has_torch())
+                    return messages.Ready(self._server.port)
                 case messages.MeasurePair():
                     return measure(question.host, question.port, self._token, question.seconds, strangers)
                 case messages.ServeReduce():
                     self._sweep = Sweep(0, question.nodes, "localhost", 0)
                     port = self._sweep.port()
-                    return messages.ReducePort(port) if port else messages.Unable(self._sweep.end(()).why)
+                    return messages.Ready(port) if port else messages.Unable(self._sweep.end(()).why)
                 case messages.Reduce():
                     if question.rank or self._sweep is None:
                         self._sweep = Sweep(question.rank, question.nodes, question.host, question.port)

@@ -1,10 +1,10 @@
 """Questions of the network check to a node, and answers: values whose every field is checked on arrival.
 
-Open          Ready        start the helper; where others reach it
-MeasurePair   Figures      measure with another node
-ServeReduce   ReducePort   be the first of the all-reduce
-Reduce        SweepEnd     take part in the all-reduce
-              Unable       it did not work; to every question
+Open          Ready       start the helper; where others reach it
+MeasurePair   Figures     measure with another node
+ServeReduce   Ready       be the first of the all-reduce
+Reduce        SweepEnd    take part in the all-reduce
+              Unable      it did not work; to every question
 
 They travel through the roll call's session and the helper's pipes.
 """
@@ -46,10 +46,9 @@ class Open:
 
 @dataclass(frozen=True)
 class Ready:
-    """Where the helper listens, and whether this node's Python finds torch."""
+    """Where others reach what was started."""
 
     port: Port
-    torch: bool
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,6 @@ class ServeReduce:
 
 
 @dataclass(frozen=True)
-class ReducePort:
-    """Where the first one waits for the others."""
-
-    port: Port
-
-
-@dataclass(frozen=True)
 class Reduce:
     """Take part in the all-reduce, under this number; the first one, which has begun, ends it."""
 
@@ -114,7 +106,7 @@ class SweepEnd:
     strangers: Strangers
 
 
-ANSWERS: Mapping[type, type] = {Open: Ready, MeasurePair: Figures, ServeReduce: ReducePort, Reduce: SweepEnd}
+ANSWERS: Mapping[type, type] = {Open: Ready, MeasurePair: Figures, ServeReduce: Ready, Reduce: SweepEnd}
 """What answers which question, unless it is Unable."""
 
 

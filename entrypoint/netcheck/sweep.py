@@ -14,35 +14,17 @@ from entrypoint.render import render
 from entrypoint.system.process import tied
 from entrypoint.text import one_line
 
-_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-_FIND_LIMIT = 20.0
 _TEXT = 300  # characters of an error
-
-
-def python() -> str:
-    """The image's Python; "" where it has none."""
-    return shutil.which("python") or shutil.which("python3") or ""
-
-
-def has_torch() -> bool:
-    """Whether that Python finds torch."""
-    if not (found := python()):
-        return False
-    try:
-        nothing = subprocess.DEVNULL
-        words = tied((found, "-c", _FIND))
-        done = subprocess.run(words, stdin=nothing, stdout=nothing, stderr=nothing, timeout=_FIND_LIMIT, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
 
 
 class Sweep:
     """The process, from its start to its end."""
 
     def __init__(self, rank: int, nodes: int, host: str, port: int) -> None:
+        """Raises OSError if there is no Python."""
+        python = shutil.which("python") or shutil.which("python3") or "python"
         script = render("netcheck/all_reduce.py", {})
-        words = [python(), "-c", script, str(rank), str(nodes), host, str(port), f"{SWEEP_SECONDS:g}"]
+        words = [python, "-c", script, str(rank), str(nodes), host, str(port), f"{SWEEP_SECONDS:g}"]
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = subprocess.Popen(
             tied(words), stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace"

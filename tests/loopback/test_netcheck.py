@@ -196,16 +196,11 @@ def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(cl
 @pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
 def test_a_helper_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
     job = cluster(3)
-    slow = job.folder / "bin/python"  # which is asked for torch
-    slow.parent.mkdir()
-    slow.write_text("#!/bin/sh\nexec sleep 3\n")
-    slow.chmod(0o755)
-    slow_path = {2: {"PATH": f"{slow.parent}:{os.environ['PATH']}"}}
-    start(job, "netcheck", more=slow_path, TIMEOUTS_LAUNCH="4", TIMEOUTS_GRACE="1")
+    start(job, "netcheck", NETCHECK_SECONDS="5", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
     until(lambda: helper(job, 2), 20, "its helper runs")
     os.kill(helper(job, 2), signal.SIGSTOP)
-    assert job.ends(60) == dict.fromkeys(range(3), 75), job.both()
-    assert "worker-2 (node-2) cannot be reached: worker-2 does not answer: no answer within 4s" in job.err(0)
+    assert job.ends(100) == dict.fromkeys(range(3), 75), job.both()
+    assert "worker-2 (node-2) cannot be reached: " in job.err(0)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen(job)["pairs"]}
     assert errors[0, 1] == ""
     assert errors[0, 2]

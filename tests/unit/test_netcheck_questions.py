@@ -21,7 +21,6 @@ from entrypoint.netcheck.messages import (
     Open,
     Ready,
     Reduce,
-    ReducePort,
     ServeReduce,
     SweepEnd,
     Unable,
@@ -38,7 +37,7 @@ SECRET = {"ENTRYPOINT_SECRET": secrets.token_hex(16), "ENTRYPOINT_NODE_RANK": "0
 IB0 = Interface("ib0", "10.9.0.2", "10.9.0.0/24")
 FIGURES = Figures(0.1, 0.2, 9.0, 8.0, ())
 KINDS = (Open, MeasurePair, ServeReduce, Reduce)
-GOOD = {Open: Ready(7, False), MeasurePair: FIGURES, ServeReduce: ReducePort(9), Reduce: SweepEnd("", (), "", ())}
+GOOD = {Open: Ready(7), MeasurePair: FIGURES, ServeReduce: Unable("no torch"), Reduce: SweepEnd("", (), "", ())}
 
 
 def job(nodes: int, text: str = "") -> spec.JobSpec:
@@ -72,9 +71,9 @@ class Check:
             self.now += 1
             match said:
                 case "lost":
-                    more = self.coordinator.lose(ask.node, "its session ended", self.now)
+                    more = self.coordinator.lose(ask.node, "its session ended", True, self.now)
                 case "late":
-                    more = self.coordinator.late(ask.node, "no answer within 5s", self.now)
+                    more = self.coordinator.lose(ask.node, "no answer within 5s", False, self.now)
                 case _:
                     more = self.coordinator.take(ask.node, packed(said), self.now)
             if more:
@@ -104,7 +103,7 @@ def test_all_get_ready_then_pairs_measure_round_by_round() -> None:
     assert (end.outcome.status, end.outcome.reason) == (0, "the network between 4 nodes is measured")
     assert end.answer.startswith("node  ")
     assert len(check.seen(end)["pairs"]) == 6
-    assert check.seen(end)["all_reduce"]["why_not"] == "there is no torch on worker-0, worker-1, worker-2, worker-3"
+    assert check.seen(end)["all_reduce"]["why_not"] == "worker-0: no torch"
     assert "<svg" in dict(end.files)["netcheck.html"]
 
 
@@ -124,7 +123,7 @@ def test_the_interface_that_was_asked_for_is_measured(text: str, host: str) -> N
     reports = {node: replace(plan.members.reports[node], interface=IB0) for node in range(2)}
     coordinator: Coordinator = inquiry(asked, "text").dialogue(plan, reports)
     for ask in coordinator.begin(0.0):
-        further = coordinator.take(ask.node, packed(Ready(7, False)), 0.0)
+        further = coordinator.take(ask.node, packed(Ready(7)), 0.0)
     assert [ask.body["host"] for ask in further] == [host]
 
 
@@ -191,7 +190,7 @@ def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
     assert seen["left_out"]["pairs"] == 0
     assert seen["absent"] == ["worker-1", "worker-2"]
     assert "not there: worker-1, worker-2" in end.lines
-    assert "there is no torch on worker-0, worker-3" in " ".join(end.lines)
+    assert "all-reduce: not measured, worker-0: no torch" in end.lines
 
 
 def test_one_node_of_an_elastic_job_has_nothing_to_measure() -> None:
@@ -207,7 +206,7 @@ def test_nodes_that_all_have_torch_reduce_together() -> None:
     def answer(node: int, question: Any) -> Any:
         if isinstance(question, Reduce):
             return SweepEnd("gloo", rows if node == 0 else (), "", ())
-        return Ready(7, True) if isinstance(question, Open) else None
+        return Ready(9) if isinstance(question, ServeReduce) else None
 
     check = Check(3)
     seen = check.seen(check.run(answer))
@@ -223,9 +222,9 @@ def test_an_all_reduce_that_fails_is_named_and_ends_nothing(kind: type, said: An
     first = 0 if kind is ServeReduce else 1
 
     def answer(node: int, question: Any) -> Any:
-        if isinstance(question, Open):
-            return Ready(7, True)
-        return said if isinstance(question, kind) and node == first else None
+        if isinstance(question, kind) and node == first:
+            return said
+        return Ready(9) if isinstance(question, ServeReduce) else None
 
     check = Check(2)
     end = check.run(answer)
@@ -244,7 +243,7 @@ NONSENSE = [
     {"kind": "Figures", **vars(FIGURES), "strangers": 5},
     {"kind": "Figures", **vars(FIGURES), "strangers": ["x"] * 17},
     {"kind": ["Figures"]},
-    {"kind": "Ready", "port": 7, "torch": True},
+    {"kind": "Ready", "port": 7},
 ]
 
 
@@ -258,10 +257,10 @@ def test_what_no_node_answers_is_invalid_and_changes_nothing(body: dict[str, Any
     check = Check(2)
     coordinator = check.coordinator
     for ask in coordinator.begin(0.0):
-        coordinator.take(ask.node, packed(Ready(7, False)), 0.0)
+        coordinator.take(ask.node, packed(Ready(7)), 0.0)
     with pytest.raises(Invalid):
         coordinator.take(0, body, 0.0)
-    assert coordinator.take(0, packed(FIGURES), 0.0) == []
+    assert [ask.body["kind"] for ask in coordinator.take(0, packed(FIGURES), 0.0)] == ["ServeReduce"]
     assert check.seen(coordinator.conclude(None))["pairs"][0]["error"] == ""
 
 
