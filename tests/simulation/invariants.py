@@ -238,6 +238,8 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
     statuses = {"stop": 143, "twice": 143, "fault": 71} | dict.fromkeys(("kill", "reboot", "vanish", "cut", "lie"), 75)
     if fault.kind not in statuses or (not fault.node and fault.kind not in ("stop", "twice")):
         return []
+    if _final(world, 0)[0] < fault.at + 5 * schedule.latency:
+        return []  # the inquiry was over when the leader heard of it
     wrong, soon = (
         [],
         fault.at + GRACE + _PATIENCE + _MARGIN + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0),
