@@ -175,8 +175,9 @@ class Leader:
             else:
                 self._ending.came(event.node)
             return
-        if event.report.not_ready and self.state.phase is Phase.INQUIRY and self._can_do_without(event.node):
-            self._turn_away(event.node, event.report.not_ready)
+        if not self.state.is_calling:
+            if self._can_do_without(event.node):
+                self._take_in(event.node, event.report)
             return
         self._roll_call.miss(self._topology.nodes[event.node], "")
         self._look_complete()
@@ -185,6 +186,9 @@ class Leader:
         """A node of an elastic job comes later than the others, or comes back."""
         if report.not_ready:
             self._turn_away(node, report.not_ready)
+            return
+        if not self.state.has_started:
+            self._log(f"{self._host(node)} is here, too, and starts with the others")
             return
         self._ends.awaited.add(node)
         self._ends.met.discard(node)

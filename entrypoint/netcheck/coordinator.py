@@ -135,7 +135,7 @@ class Coordinator:
             self._no_sweep = f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take part"
             return
         yield [(nodes[0], messages.ServeReduce(len(nodes)))]
-        if self._port:
+        if self._port and nodes == self._present:
             where = self._address(nodes[0])
             yield [(node, messages.Reduce(rank, len(nodes), where, self._port)) for rank, node in enumerate(nodes)]
 
@@ -193,7 +193,7 @@ class Coordinator:
 
     def _result(self) -> NetcheckResult:
         nodes = self._present
-        pairs = tuple(pair for pair in self._pairs if pair.a in nodes and pair.b in nodes)
+        pairs = tuple(pair for pair in self._pairs if not self._left & {pair.a, pair.b})
         left_out = len(nodes) * (len(nodes) - 1) // 2 - len(pairs)
         first = self._ends.get(nodes[0]) or messages.SweepEnd("", (), "", ())
         return NetcheckResult(
@@ -204,6 +204,6 @@ class Coordinator:
             why_left_out=self._why_left_out if left_out else "",
             backend=first.backend,
             reduced=tuple(Reduced(size, took, bus_bandwidth(size, took, len(nodes))) for size, took in first.rows),
-            no_sweep=one_line(self._no_sweep, _TEXT),
+            no_sweep=one_line(self._no_sweep or ("" if first.rows else "a node has left"), _TEXT),
             rejected=tuple(self._strangers),
         )
