@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from entrypoint.system import children, process
 from entrypoint.text import from_json
 from entrypoint.wire import Invalid, to_json
 
+_GONE = 2.0  # seconds for a killed helper to be gone
 FILE = Path(__file__).with_name("helper.py")
 
 
@@ -70,8 +70,7 @@ class HelperProcess:
             process.kill_group(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """End it, and return when it has ended."""
+        """End it, and return when it has ended, or when the kernel does not end it in time."""
         self.end()
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                await self._process.wait()
+            await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_GONE)

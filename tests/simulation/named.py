@@ -35,6 +35,7 @@ def _elastic(*faults: Fault, **how: Any) -> Schedule:
 
 _PHASES = {
     "phases: one node alone": Named(_job(1), (0,)),
+    "phases: SIGTERM while one node alone writes its files": Named(_job(1, Fault(0.0, "stop", 0)), (143,), by=1),
     "phases: SIGTERM while the leader derives its keys": Named(
         _job(2, Fault(0.02, "stop", 0)), (143, 69), by=PEERS + 20
     ),
