@@ -310,8 +310,6 @@ class LaunchEnds:
     awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
     takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
     forwards: bool = False  # its programs are launchers, which tell the processes that they start of SIGTERM
-    answers: bool = False  # its stdout is a command's answer, which stays as it is whatever lines are asked for
-    why_file: str = ""  # in the run directory, where its program is ours: why it failed, which is then our own failure
 
 
 @dataclass(frozen=True)
@@ -329,18 +327,17 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Check:
-    """The nodes are only looked at, and nothing of the job starts (`entrypoint check`)."""
+class Inquiry:
+    """What a feature lets the leader ask the nodes that have answered the roll call (`check`, `netcheck`)."""
 
-    limit: float  # seconds for the answer of each program that is asked
-    spec_file: str = ""
-    json: bool = False
-    strict: bool = False  # warnings count
-    width: int = 140  # characters in a line of the table
-    # Reads a node's answer, with the name of its place in messages, and raises Invalid where it is none. Judges all
-    # answers: what is printed, and how the check ends. They come with the check, since the job imports no feature.
-    read: Callable[[Any, str], Any] | None = None
-    judge: Callable[..., Any] | None = None
+    name: str  # of the feature
+    # Makes the Dialogue (job/inquiry.py) of this plan with these reports of nodes, by rank: what is asked, how answers
+    # are read and judged. It comes with the plan, since the job imports no feature.
+    dialogue: Callable[[Plan, Mapping[int, NodeReport]], Any]
+    options: Any = None  # of the feature on this node
+    instead: bool = True  # nothing of the job starts; else it starts when its nodes have answered well
+    always: bool = False  # nodes are asked even if the roll call has failed, or some of them are not ready
+    is_over: bool = False  # an earlier attempt has had the answers, and nothing is asked any more
 
 
 @dataclass(frozen=True)
@@ -375,11 +372,18 @@ class Plan:
     members: Members
     no_roll_call: str = ""  # the setting by which several nodes hold no roll call, and where it was given
     later: tuple[str, ...] = ()  # what only the run can know, a sentence each, with what is done about it
-    check: Check | None = None  # None: it runs
+    inquiry: Inquiry | None = None  # before the job's start, or instead of it
 
     @property
     def workdir(self) -> str:
         return self.topology.workdir
+
+    @property
+    def task(self) -> str:
+        """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`."""
+        if self.inquiry is None:
+            return self.launcher
+        return self.launcher + (f" ({self.inquiry.name})" if self.inquiry.instead else f" after {self.inquiry.name}")
 
     @property
     def roll_call(self) -> Literal["none", "required"]:

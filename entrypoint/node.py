@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
@@ -37,13 +38,14 @@ from entrypoint.session.resolve import greet, resolve
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
-from entrypoint.system.files import RunDir
+from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.signals import Signals
 from entrypoint.system.sshd import Sshd
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
+    from entrypoint.netcheck.process import HelperProcess
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
     if draft.mode == "exec":
         (program,) = draft.launch.programs
         return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
+    if spec.netcheck.when == "before" and draft.mode == "coordinated":
+        from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
+
+        draft = replace(draft, inquiry=inquiry(spec, "before"))
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
@@ -96,38 +102,33 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
             log(f"warning: {words}")
 
 
-def _attempts(first: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile) -> Outcome:
+def _attempts(
+    attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
+) -> Outcome:
     """Return the outcome of the last attempt."""
-    spec = first.spec
-    coordinated = first.plan.mode == "coordinated"
-    boots = [first]
-    number = 1
-    if spec.netcheck.when == "before" and coordinated:
-        from entrypoint.plan import netcheck
-
-        before, plan = netcheck.before(spec, first.facts, first.plan)
-        boots.insert(0, replace(first, spec=before, plan=plan))
+    coordinated = attempt.plan.mode == "coordinated"
     while True:
-        for attempt in boots:
-            outcome, number = asyncio.run(boot(replace(attempt, number=number), signals, log, recorder, record))
-            record.timeline = recorder.recording(time.monotonic(), not coordinated)
-            if outcome.status:
-                break
+        outcome, machine = asyncio.run(boot(attempt, signals, log, recorder, record))
+        record.timeline = recorder.recording(time.monotonic(), not coordinated)
         if not outcome.again:
             return outcome
-        over = f"attempt {number} of {spec.restarts + 1} is over: {outcome.reason}"
+        number = machine.attempt if machine else attempt.number
+        over = f"attempt {number} of {attempt.spec.restarts + 1} is over: {outcome.reason}"
         if signals.stopped and not coordinated:
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
         # A stop that came too late for this attempt stops the next one, whose sessions tell the other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        number += 1
+        attempt = replace(attempt, number=number + 1)
+        if machine and machine.state.has_started and attempt.plan.inquiry:
+            answered = replace(attempt.plan.inquiry, is_over=True)
+            attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
 
 
 async def boot(
     attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
-) -> tuple[Outcome, int]:
-    """Return one attempt's outcome, and its number: the leader's count may be ahead of ours.
+) -> tuple[Outcome, Leader | Worker | None]:
+    """Return one attempt's outcome, and the machine that ended with it: the leader's count may be ahead of ours.
 
     A node whose run directory takes no files is opened in another place, to tell the other nodes.
     """
@@ -135,14 +136,14 @@ async def boot(
         try:
             loop = Loop(attempt, signals, log, recorder, record)
             try:
-                return await loop.run(), loop.machine.attempt
+                return await loop.run(), loop.machine
             finally:
                 await loop.close()
         except EntrypointError as error:
             coordinated = attempt.plan.mode == "coordinated" and reopens(attempt.not_ready, error.outcome)
             plan = checks.elsewhere(attempt.spec, attempt.facts, attempt.plan) if coordinated else None
             if plan is None:
-                return attempt.not_ready or error.outcome, attempt.number
+                return attempt.not_ready or error.outcome, None
             attempt = replace(attempt, plan=plan, not_ready=error.outcome)
             log(f"{error.outcome.reason}; the roll call tells the other nodes")
 
@@ -183,6 +184,9 @@ class Loop:
         self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
+        self._token = ""  # of the job, once its keys are known
+        self._answering: asyncio.Task[None] | None = None  # the last question
+        self._helper: HelperProcess | None = None  # that measures the network, once it was asked for
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
             callbacks = Callbacks(log, self._here, self._background)
@@ -315,9 +319,12 @@ class Loop:
             self._calls.send(action.node, action.message)
         elif action.node != self._me:
             self._endpoint.send(action.message)
-        elif isinstance(action.message, messages.Probe):
-            self._background(self._probe())
+        elif isinstance(action.message, messages.Question):
+            self._stop_answering()
+            self._answering = self._background(self._reply(action.message))
         else:
+            if isinstance(action.message, (messages.Start, messages.Stop)) and self._stop_answering() and self._helper:
+                self._helper.end()
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
@@ -350,6 +357,7 @@ class Loop:
         """Keys, control endpoint, sshd."""
         this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
+        self._token = keys.token
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
@@ -373,7 +381,7 @@ class Loop:
             toolkit=__version__,
             hosts=tuple(each.host for each in self._topology.nodes),
             rank=0,
-            launcher=self._draft.launcher,
+            launcher=self._draft.task,
             env=dict(self._spec.env),
             heartbeat=self._spec.timeouts.heartbeat,
             leader=os.urandom(8).hex(),  # another leader with the same keys has another name
@@ -433,10 +441,37 @@ class Loop:
         )
         self._perform(actions.Answer(facts))
 
-    async def _probe(self) -> None:
-        from entrypoint.check.probe import observe  # a job that runs needs none of it
+    async def _reply(self, question: messages.Question) -> None:
+        """Let the feature that asks find the answer, which goes to the leader. A job that runs needs none of it."""
+        assert self._draft.inquiry
+        if self._draft.inquiry.name == "check":
+            from entrypoint.check.probe import observe
 
-        self._here(messages.ProbeResult(await observe(self._spec, self._facts, self._draft)))
+            body = await observe(self._spec, self._facts, self._draft)
+        else:
+            from entrypoint.netcheck.process import HelperProcess
+
+            self._helper = self._helper or HelperProcess(self._topology.python, self._programs.env, self._token)
+            body = await self._helper.reply(question.body)
+        self._here(messages.Reply(question.number, body))
+
+    def _stop_answering(self) -> bool:
+        """A question replaces the one before. Returns whether there was one."""
+        if self._answering is not None:
+            self._answering.cancel()
+        return self._answering is not None
+
+    def _write_files(self, action: actions.WriteFiles) -> None:
+        folder = Path(self._topology.log_dir)
+        try:
+            make_folders((str(folder),))
+            with explained(folder, "ENTRYPOINT_LOG_DIR"):
+                for name, text in action.files:
+                    put(folder / name, text.encode(), 0o644)
+        except EntrypointError as error:
+            self._log(str(error))
+        else:
+            self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in action.files)}")
 
     async def _await_launchers(self) -> None:
         await self._programs.gone()
@@ -455,6 +490,8 @@ class Loop:
             self._agents.close()
         if self._sshd is not None:
             self._sshd.stop()
+        if self._helper is not None:
+            await self._helper.close()
         await self._programs.close()
         if self._sshd is not None:
             await self._sshd.ended()
@@ -468,6 +505,7 @@ class Loop:
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Log: lambda loop, action: loop._log(action.text),
     actions.Print: Loop._print,
+    actions.WriteFiles: Loop._write_files,
     actions.ShowWaiting: Loop._show_waiting,
     actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_door()),
     actions.Resolve: Loop._resolve_names,

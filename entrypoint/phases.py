@@ -22,7 +22,7 @@ class Phase(Enum):
     KEYS = "keys", "starting"
     SSHD = "sshd", "starting"
     ROLL_CALL = "roll call", "roll call"
-    INQUIRY = "inquiry", "roll call"
+    INQUIRY = "inquiry", "inquiry"
     FILES = "files", "files"
     WAITING = "others", "joined"
     LAUNCHING = "launch", "launching"
@@ -51,9 +51,9 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.KEYS: (Phase.SSHD, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
     Phase.SSHD: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
     Phase.ROLL_CALL: (Phase.INQUIRY, Phase.FILES, Phase.ENDING, Phase.ENDED),
-    Phase.INQUIRY: (Phase.ENDING, Phase.RELEASED, Phase.ENDED),
-    Phase.FILES: (Phase.WAITING, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
-    Phase.WAITING: (Phase.ROLL_CALL, Phase.FILES, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
+    Phase.INQUIRY: (Phase.ROLL_CALL, Phase.FILES, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
+    Phase.FILES: (Phase.WAITING, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
+    Phase.WAITING: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
     Phase.LAUNCHING: (Phase.OUTPUT, Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.OUTPUT: (Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.RUNNING: (Phase.ENDING, Phase.RELEASED),
@@ -81,11 +81,11 @@ MEANING: Mapping[str, str] = {
     Phase.FACTS.timeline: "Python, the spec, what this container is, the plan",
     Phase.HOOKS.timeline: "start hooks",
     Phase.CHECKS.timeline: "what this machine lacks",
-    Phase.EARLIER.timeline: "attempts before the last one, and a network check before the program",
+    Phase.EARLIER.timeline: "attempts before the last one",
     Phase.KEYS.timeline: "the job's keys",
     Phase.SSHD.timeline: "until sshd listened",
     Phase.ROLL_CALL.timeline: "on worker-0 until all nodes had answered, on others until worker-0 had asked",
-    Phase.INQUIRY.timeline: "`check --all`: until all nodes had run their probes",
+    Phase.INQUIRY.timeline: "`check --all` and `netcheck`: until the nodes had answered what worker-0 asked",
     Phase.FILES.timeline: "what the ranks need here was written",
     Phase.WAITING.timeline: "this node had answered and waited for the others",
     Phase.LAUNCHING.timeline: "until the first program or rank started here",
@@ -105,6 +105,7 @@ STATUSES: Mapping[str, str] = {
     Phase.ROLL_CALL.status: "the leader calls the others; a worker waits for its call",
     Phase.MISSING.status: "another node that has not answered yet; the detail says what was seen of it",
     Phase.WAITING.status: "it has answered the roll call",
+    Phase.INQUIRY.status: "nodes answer what `check --all` asks, or measure the network between them",
     Phase.FILES.status: "all nodes are there, and the leader writes what the ranks need",
     Phase.LAUNCHING.status: "it was told to start, and none of its ranks has reported yet",
     Phase.RUNNING.status: "its ranks or programs have started",

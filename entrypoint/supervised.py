@@ -10,7 +10,6 @@ OF_PROGRAM = "program-ranks"  # socket in the run directory for ranks that a pro
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 UNITE = join(_PACKAGE, "output", "unite.py")
-NETCHECK = join(_PACKAGE, "netcheck", "helper.py")  # the toolkit's own program, which the network check starts
 
 
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:

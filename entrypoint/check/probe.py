@@ -9,17 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrypoint.check import kernel, programs
 from entrypoint.check.observed import Name, Named, Observation, Refusal
-from entrypoint.model import Check, Facts, Plan, Topology
+from entrypoint.model import Facts, Plan, Topology
 from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
 from entrypoint.system import checks
 from entrypoint.system.threads import in_thread
 from entrypoint.text import from_json
 from entrypoint.wire import to_json
+
+if TYPE_CHECKING:
+    from entrypoint.check.report import CheckOptions
 
 Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
@@ -43,18 +46,19 @@ _OWN = {
 
 async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
     """As `node`, for a node of several, as it travels to the leader."""
-    assert plan.check is not None
-    check = plan.check
-    seen: Mapping[str, Any] = from_json(to_json(await in_thread(lambda: node(spec, facts, plan, check, patient=True))))
+    assert plan.inquiry is not None
+    options: CheckOptions = plan.inquiry.options
+    result = await in_thread(lambda: node(spec, facts, plan, options, patient=True))
+    seen: Mapping[str, Any] = from_json(to_json(result))
     return seen
 
 
-def node(spec: JobSpec, facts: Facts, plan: Plan, check: Check, patient: bool = False) -> Observation:
+def node(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient: bool = False) -> Observation:
     """All that `check` wants to know of this node. Starts no program of the job, and writes nothing.
 
     `patient`: ask for names until they have an address: the name servers of nodes may learn them one after the other.
     """
-    begun, limit = time.monotonic(), check.limit
+    begun, limit = time.monotonic(), options.limit
     looks: dict[str, Look] = {
         **_cheap(plan),
         "image": kernel.image,
@@ -70,7 +74,7 @@ def node(spec: JobSpec, facts: Facts, plan: Plan, check: Check, patient: bool = 
     for each in facts.interfaces[:_REVERSE]:
         looks[f"the name of {each.address}"] = partial(_reverse, each.address)
     seen = gather(looks, limit + _MARGIN)
-    seen |= _job(spec, plan, check.spec_file)
+    seen |= _job(spec, plan, options.spec_file)
     return Observation(**seen, seconds=round(time.monotonic() - begun, 1))
 
 

@@ -3,63 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import sort, status, summary, together
 from entrypoint.check.observed import Observation
 from entrypoint.errors import message_parts
-from entrypoint.model import Check, Finding, NodeReport, Outcome, Plan
+from entrypoint.job.inquiry import Ask, Conclusion
+from entrypoint.model import Finding, Inquiry, NodeReport, Outcome, Plan
 from entrypoint.text import count, some
-from entrypoint.values import dataclass, replace
+from entrypoint.values import dataclass
 from entrypoint.wire import read
 
-# Behind the launcher's name at a check's roll call, so that nodes that run a job and nodes that only look disagree.
-ONLY = " (check)"
-
-
-def question(limit: float, **how: Any) -> Check:
-    """Return the check as the job asks it: with what reads an answer, and what judges all. `how` as in Check."""
-    return Check(limit, **how, read=lambda answer, place: read(Observation, answer, place), judge=report)
+MARGIN = 10.0  # seconds after a node's own limit until worker-0 does without its answer
 
 
 @dataclass(frozen=True)
-class CheckReport:
-    """What is printed, and the check's end."""
+class CheckOptions:
+    """What the command line asks of a check."""
 
-    text: str
-    outcome: Outcome
+    limit: float  # seconds for the answer of each program that is asked
+    spec_file: str = ""
+    json: bool = False
+    strict: bool = False  # warnings count
+    width: int = 140  # characters in a line of the table
+
+
+def inquiry(options: CheckOptions) -> Inquiry:
+    """Return what `check --all` asks: one question to all nodes, whether or not the roll call brings them together."""
+    return Inquiry("check", partial(Survey, options), options, always=True)
+
+
+class Survey:
+    """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all results are judged."""
+
+    def __init__(self, options: CheckOptions, plan: Plan, reports: Mapping[int, NodeReport]) -> None:
+        self._options = options
+        self._plan = plan
+        self._reports = reports
+        self._observed: dict[int, Observation] = {}
+
+    def begin(self, now: float) -> list[Ask]:
+        """Ask every node for the results of its probes."""
+        return [Ask(node, {}, self._options.limit + MARGIN) for node in self._reports]
+
+    def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
+        """Keep a node's results. Raises Invalid if they are none."""
+        self._observed[node] = read(Observation, body, "reply.body")
+        return []
+
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
+        """Do without a node: the table says that it has not answered."""
+        return []
+
+    def conclude(self, failed: Outcome | None) -> Conclusion:
+        """Judge what has come. `failed`: why the roll call did not bring all nodes together."""
+        return report(self._options, self._plan, self._observed, self._reports, failed)
 
 
 def report(
-    check: Check,
+    options: CheckOptions,
     plan: Plan,
     observed: Mapping[int, Observation],
     reports: Mapping[int, NodeReport],
     failed: Outcome | None = None,
-) -> CheckReport:
+) -> Conclusion:
     """The table, or JSON, of the nodes that have answered (`reports`) and said what they see (`observed`), by rank.
 
     `failed`: why the roll call did not bring them all together; the check ends with it then.
     """
-    topology, plan = plan.topology, replace(plan, launcher=plan.launcher.removesuffix(ONLY))
+    topology = plan.topology
     findings = list(_roll_call(plan, observed, reports, failed))
     for rank, seen in sorted(observed.items()):
         findings += node.judge(seen, plan, rank)
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
-    found = status(lines, check.strict)
+    found = status(lines, options.strict)
     words = f"check of {count(len(observed), 'node')}: {summary(lines)}"
     ended = failed or (Outcome(found, f"EP010 {words}") if found else Outcome(0, words))
-    if check.json:
+    if options.json:
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
-        return CheckReport(table.as_json(lines, named, ended), ended)
+        return Conclusion(ended, table.as_json(lines, named, ended))
     nodes_of_job = len(topology.nodes)
     head = f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher {plan.launcher}"
     if len(observed) < nodes_of_job:
         there = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
         head += f"; looked at: {there or 'none'}"
-    return CheckReport(table.text(together(lines), len(observed), check.width, head), ended)
+    return Conclusion(ended, table.text(together(lines), len(observed), options.width, head))
 
 
 def _roll_call(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from entrypoint.cli import inputs
+from entrypoint.cli import inquire
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 from entrypoint.output.log import show, width
 from entrypoint.secret import scrubbed
@@ -12,15 +12,14 @@ from entrypoint.secret import scrubbed
 if TYPE_CHECKING:
     import argparse
 
+    from entrypoint.check.report import CheckOptions
     from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts, Outcome, Plan
+    from entrypoint.model import Facts, Inquiry, Outcome, Plan
     from entrypoint.output.log import Logger
     from entrypoint.spec import JobSpec
-    from entrypoint.system.signals import Signals
 
 _LIMIT = 30.0  # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LOG = 140  # columns of the table if stdout is not a terminal
-_NO_PROGRAM = ("true",)  # stands for the job's program if none is given
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -38,29 +37,14 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the roll call's status."""
-    from entrypoint.check.report import question
-    from entrypoint.plan import locate, settle
-    from entrypoint.system.signals import Signals, StoppedBySignal
-    from entrypoint.values import replace
+    from entrypoint.check.report import CheckOptions, inquiry
 
-    try:
-        signals = Signals(log)
-        signals.watch()
-        spec, facts = inputs.job(args)
-        log.shape(spec.logs.format, spec.logs.timestamps == "utc")
-        spec = replace(spec, command=spec.command or _NO_PROGRAM, restarts=0)
-        check = question(args.limit, spec_file=args.spec or "", json=args.json, strict=args.strict, width=_width())
-        topology = locate(spec, facts)
-        log.node = topology.this.label
-        plan = replace(settle(spec, facts, topology), check=check)
-        if args.all and len(plan.topology.nodes) > 1:
-            outcome = _all(spec, facts, plan, signals, log)
-        else:
-            outcome = _alone(spec, facts, plan)
-    except StoppedBySignal as stop:
-        outcome = stop.outcome
-    log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
-    return outcome.status
+    options = CheckOptions(args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width())
+
+    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | Outcome:
+        return inquiry(options) if args.all and len(plan.topology.nodes) > 1 else _alone(spec, facts, plan, options)
+
+    return inquire.act(args, log, of)
 
 
 def _seconds(text: str) -> float:
@@ -77,44 +61,16 @@ def _width() -> int:
     return max(60, width()) if sys.stdout.isatty() else _LOG
 
 
-def _alone(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome:
+def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
     from entrypoint.check import probe
     from entrypoint.check.report import report
 
-    assert plan.check
     me = plan.topology.me
-    result = probe.node(spec, facts, plan, plan.check)
-    answer = report(plan.check, plan, {me: result}, {me: plan.members.reports[me]})
-    show(scrubbed(answer.text, facts.env))
-    return answer.outcome
-
-
-def _all(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
-    """Boot as `run` does, without start hooks and programs. Raises ConfigError if there is no roll call."""
-    import asyncio
-    import time
-
-    from entrypoint.check.report import ONLY
-    from entrypoint.errors import ConfigError
-    from entrypoint.node import Attempt, boot
-    from entrypoint.record.file import RecordFile
-    from entrypoint.record.recorder import TimelineRecorder
-    from entrypoint.system import checks, process
-    from entrypoint.values import replace
-
-    if plan.mode != "coordinated":
-        hint = "remove roll_call, and give all nodes a secret; or check each node on its own, without --all"
-        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
-    process.hide_memory()
-    log.name = plan.topology.this.label
-    plan, unusable = checks.run_dir(spec, facts, plan)
-    # A leader that runs the job must reject a node that only checks, and vice versa.
-    plan = replace(plan, launcher=plan.launcher + ONLY)
-    signals.hold()
-    # Nothing of a check is kept.
-    recorder = TimelineRecorder(plan.topology, (), time.monotonic())
-    attempt = Attempt(spec, facts, plan, unusable)
-    return asyncio.run(boot(attempt, signals, log, recorder, RecordFile(log)))[0]
+    result = probe.node(spec, facts, plan, options)
+    end = report(options, plan, {me: result}, {me: plan.members.reports[me]})
+    show(scrubbed(end.answer, facts.env))
+    assert end.outcome
+    return end.outcome
 
 
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:

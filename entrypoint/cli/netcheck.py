@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from entrypoint.cli import run
+from entrypoint.cli import inquire
 from entrypoint.cli.parser import command, job_arguments
 
 if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
+    from entrypoint.model import Facts, Inquiry, Plan
     from entrypoint.output.log import Logger
+    from entrypoint.spec import JobSpec
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -21,11 +22,18 @@ def arguments(commands: Commands, spec: str | None) -> None:
     netcheck = command(commands, "netcheck", "[options]", text)
     job_arguments(netcheck, spec)
     netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON instead of a table")
-    netcheck.set_defaults(passthrough=False)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's limits."""
-    from entrypoint.plan.netcheck import alone
+    from entrypoint.errors import ConfigError
+    from entrypoint.netcheck.inquiry import inquiry
 
-    return run.boot(args, log, partial(alone, how="json" if args.json else "text"))
+    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
+        if len(plan.topology.nodes) < 2:
+            hint = "give --hosts, or a spec with hosts"
+            raise ConfigError("EP012 a network check needs two nodes", "this job has one", hint)
+        return inquiry(spec, "json" if args.json else "text")
+
+    # The launcher does not matter: its programs need not be there. All nodes take part, also those of an elastic job.
+    return inquire.act(args, log, of, launcher="plain", nodes=None)

@@ -9,7 +9,6 @@ from entrypoint.cli.parser import PROGRAM, command, job_arguments
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from entrypoint.cli.parser import Commands
     from entrypoint.model import Facts, Topology
@@ -28,14 +27,6 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
-    return boot(args, log)
-
-
-def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec] | None = None) -> int:
-    """Boot this node's part of the job; `of` may change the spec for another command.
-
-    Returns the node's exit status in the job.
-    """
     from entrypoint.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
@@ -49,7 +40,6 @@ def boot(args: argparse.Namespace, log: Logger, of: Callable[[JobSpec], JobSpec]
             from entrypoint.system.facts import of_job, read
 
             spec, facts = inputs.spec(args)[0], read()
-            spec = of(spec) if of else spec
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):

@@ -25,6 +25,13 @@ class Print:
 
 
 @dataclass(frozen=True)
+class WriteFiles:
+    """Write these files into the log folder: name and text of each. A failure is logged, and ends nothing."""
+
+    files: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class ShowWaiting:
     """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as a peer."""
 

@@ -1,67 +1,151 @@
-"""`check --all` as the leader holds it: once the roll call is over, every node that is there looks at itself.
+"""Questions of a feature to the nodes that have answered the roll call, over their sessions.
 
-Whatever ends the check waits until all have answered, or their time is over, so that there is a table in any case.
+The feature decides what is asked, and what the answers mean; here is who still owes an answer, and until when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-from entrypoint.model import Outcome
+from entrypoint.model import Members, Outcome
 from entrypoint.phases import Phase
+from entrypoint.values import dataclass
 
-MARGIN = 10.0  # seconds after a node's own limit until we do without its answer
 _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 
 
-class Inquiry:
-    """One check of all nodes; a plan without a check needs none. `decide` is told how it ends."""
+@dataclass(frozen=True)
+class Ask:
+    """A question to a node, which counts as silent after so many seconds. A node has one open question at most."""
 
-    def __init__(self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None]) -> None:
+    node: int
+    body: Mapping[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The end of an inquiry. `outcome`: how the job ends; None if it starts now."""
+
+    outcome: Outcome | None
+    answer: str = ""  # for stdout
+    lines: tuple[str, ...] = ()  # for the log
+    files: tuple[tuple[str, str], ...] = ()  # name in the log folder, and text
+
+
+class Dialogue(Protocol):
+    """One inquiry of a feature: a machine without I/O, over when no question is open. `now` is in seconds."""
+
+    def begin(self, now: float) -> list[Ask]:
+        """Return the first questions."""
+
+    def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
+        """Take an answer. Return further questions. Raises Invalid if it is nonsense."""
+
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
+        """Ask a node nothing more: it has left the job, or does not answer. Return further questions."""
+
+    def conclude(self, failed: Outcome | None) -> Conclusion:
+        """Judge the answers. `failed`: what ended the roll call or the inquiry."""
+
+
+class InquiryDriver:
+    """One inquiry, if the plan has one. `decide` gets the outcome; `go_on` starts the job."""
+
+    def __init__(
+        self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None], go_on: Callable[[], None]
+    ) -> None:
         self._state = state
         self._machine = state.scheduler
-        self._draft = state.plan
-        self._peers = state.peers
-        self._talk = outbox
+        self._inquiry = state.plan.inquiry
+        self._tell = outbox.tell
         self._decide = decide
-        self._answers: dict[int, Any] = {}
+        self._go_on = go_on
+        self._dialogue: Dialogue | None = None
+        self._nodes: set[int] = set()  # that take part
+        self._open: dict[int, int] = {}  # node -> number of the question that it has not answered
+        self._asked: list[int] = []  # the node of each question, by number
         self._failed: Outcome | None = None  # what ended the roll call, or came later
-        self._is_shown = False
+        self._is_over = False
 
-    def begin(self, failed: Outcome | None = None) -> bool:
-        """Have every node look at itself, or note what failed meanwhile. False where there is nothing to wait for."""
-        check = self._draft.check
-        if check is None or self._is_shown or (failed and failed.status >= _SIGNALLED):
+    def begin(self, always: bool, members: Members, failed: Outcome | None = None) -> bool:
+        """Ask the nodes that are there, or note what failed meanwhile. Returns False if there is nothing to wait for.
+
+        `always`: whether only an inquiry begins that does not need all nodes to be ready.
+        """
+        inquiry = self._inquiry
+        if inquiry is None or inquiry.is_over or self._is_over or inquiry.always is not always:
+            return False
+        if failed and failed.status >= _SIGNALLED:
             return False
         self._failed = self._failed or failed
-        if not self._state.has_entered(Phase.INQUIRY):
+        if self._dialogue is None:
             self._state.enter(Phase.INQUIRY)
-            self._talk.tell_all(messages.Probe())
-            # Later in this step: the loss of a node that ends the wait is itself a failure to be shown.
-            then = partial(self._machine.after, 0, self._show)
-            self._talk.expect(messages.ProbeResult, check.limit + MARGIN, then)
+            me, peers = self._state.me, self._state.peers
+            reports = {me: members.reports[me]} | {node: peer.report for node, peer in peers.items()}
+            self._nodes = set(reports)
+            self._dialogue = inquiry.dialogue(self._state.plan, reports)
+            self._ask(self._dialogue.begin(self._machine.now))
         return True
 
-    def observed(self, node: int, message: messages.ProbeResult) -> None:
-        """Take a node's answer. Raises Invalid if it is none."""
-        check = self._draft.check
-        assert check is not None
-        assert check.read is not None
-        self._answers[node] = check.read(message.seen, "probe_result.seen")
-        self._talk.note(node, messages.ProbeResult)
+    def takes_part(self, node: int) -> bool:
+        """Whether this node is asked."""
+        return node in self._nodes
 
-    def _show(self) -> None:
-        check = self._draft.check
-        assert check is not None
-        assert check.judge is not None
-        self._is_shown = True
-        me = self._draft.topology.me
-        reports = {me: self._draft.members.reports[me]} | {node: peer.report for node, peer in self._peers.items()}
-        made = check.judge(check, self._draft, self._answers, reports, self._failed)
-        self._machine.act(actions.Print(made.text))
-        self._decide(made.outcome)
+    def has_asked(self, node: int, number: int) -> bool:
+        """Whether this node was asked the question of that number."""
+        return number < len(self._asked) and self._asked[number] == node
+
+    def answered(self, node: int, reply: messages.Reply) -> None:
+        """Take a node's answer, unless it comes too late. Raises Invalid if it is nonsense."""
+        if (dialogue := self._running()) and self._open.get(node) == reply.number:
+            asks = dialogue.take(node, reply.body, self._machine.now)
+            self._close(node)
+            self._ask(asks)
+
+    def lose(self, node: int, why: str, has_left: bool = True) -> None:
+        """A node will answer nothing any more."""
+        if (dialogue := self._running()) and node in self._nodes:
+            self._close(node)
+            self._ask(dialogue.lose(node, why, has_left, self._machine.now))
+
+    def _running(self) -> Dialogue | None:
+        return None if self._is_over or self._state.outcome else self._dialogue
+
+    def _ask(self, asks: Iterable[Ask]) -> None:
+        for ask in asks:
+            number = len(self._asked)
+            self._asked.append(ask.node)
+            self._open[ask.node] = number
+            self._tell(ask.node, messages.Question(number, ask.body))
+            late = partial(self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False)
+            self._machine.after(ask.seconds, late, ("question", ask.node))
+        if not self._open:
+            # Later in this step: the loss of a node that ends the wait may itself be a failure to be shown.
+            self._machine.after(0, self._conclude)
+
+    def _close(self, node: int) -> None:
+        self._open.pop(node, None)
+        self._machine.drop(("question", node))
+
+    def _conclude(self) -> None:
+        dialogue = self._running()
+        if dialogue is None or self._open:
+            return
+        self._is_over = True
+        end = dialogue.conclude(self._failed)
+        if end.answer:
+            self._machine.act(actions.Print(end.answer))
+        for line in end.lines:
+            self._machine.log(line)
+        if end.files:
+            self._machine.act(actions.WriteFiles(end.files))
+        if end.outcome:
+            self._decide(end.outcome)
+        else:
+            self._go_on()

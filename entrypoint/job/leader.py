@@ -13,11 +13,11 @@ from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import Ending
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, UserSignals, ended, of_program, on_node
-from entrypoint.job.inquiry import Inquiry
+from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN, LaunchMonitor
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
-from entrypoint.job.rollcall import RollCall, has_run
+from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
@@ -54,9 +54,11 @@ class Leader:
         self._ranks = LaunchMonitor(state, self._talk, self._ends.failures, self._decide, self._settle)
         self._stalls = StallDetector(state, self._talk, self._decide)
         self._ending = Ending(state, self._talk)
-        self._survey = Inquiry(state, self._talk, self._decide)
+        self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
+        self._members = draft.members  # assumed until the roll call is over
+        self._awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; None: all that are there
         self._opened = 0.0  # when the roll call began
         self._asked = False  # whether all were asked again after this node stood still
         self._running = False  # whether this node's own programs may run
@@ -94,8 +96,8 @@ class Leader:
         """Set the job's outcome, unless it is set already."""
         if self.outcome is None:
             self._roll_call.close()
-            if self._survey.begin(outcome):
-                return  # it decides once more, when the table is shown
+            if self._inquiry.begin(True, self._members, outcome):
+                return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
             self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
@@ -116,9 +118,11 @@ class Leader:
             self._decide(self.state.stop)
 
     def _has_run(self) -> bool:
-        """Whether something of this job ran before, as far as the nodes know that are there."""
-        attempts = (self.attempt, *(peer.report.attempt for peer in self._peers.values()))
-        return has_run(self._spec, self._draft, max(attempts))
+        """Whether this is not the job's first attempt, as far as the nodes know that are there.
+
+        Then a stop of one node stops all; before, that node may come back, and the others wait for it.
+        """
+        return max(self.attempt, *(peer.report.attempt for peer in self._peers.values()), 1) > 1
 
     # -- roll call
 
@@ -156,7 +160,7 @@ class Leader:
             self._roll_call.unreached(self._topology.nodes[event.node], event, self._machine.now)
 
     def _on_disagreed(self, event: events.Rejected) -> None:
-        if self.state.has_started:
+        if not self.state.is_calling:
             self._log(f"{self._host(event.node)} cannot join: {event.summary} | {event.detail} | {event.hint}")
             return
         self._roll_call.disagreed(self._topology.nodes[event.node], event)
@@ -171,6 +175,10 @@ class Leader:
             else:
                 self._ending.came(event.node)
             return
+        if not self.state.is_calling:
+            if self._can_do_without(event.node):
+                self._take_in(event.node, event.report)
+            return
         self._roll_call.miss(self._topology.nodes[event.node], "")
         self._look_complete()
 
@@ -178,6 +186,9 @@ class Leader:
         """A node of an elastic job comes later than the others, or comes back."""
         if report.not_ready:
             self._turn_away(node, report.not_ready)
+            return
+        if not self.state.has_started:
+            self._log(f"{self._host(node)} is here, too, and starts with the others")
             return
         self._ends.awaited.add(node)
         self._ends.met.discard(node)
@@ -204,14 +215,14 @@ class Leader:
             self._decide(self.state.stop)
             return
         self._roll_call.close()
-        if self._survey.begin():
+        if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
         assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
         answers = assumed | {node: peer.report for node, peer in self._peers.items()} | {self._me: self._own_report}
         members = Members(tuple(answer for _, answer in sorted(answers.items())))
         here = [peer.local for peer in self._peers.values()]
-        members = with_interface(members, self._me, self._spec, self._facts, here)
+        members = self._members = with_interface(members, self._me, self._spec, self._facts, here)
         not_ready = [(each.not_ready, self._host(each.rank)) for each in members.reports if each.not_ready]
         if not_ready:
             first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
@@ -229,10 +240,18 @@ class Leader:
         self._act(actions.Prepare(members))
 
     def _on_prepared(self, event: events.Prepared) -> None:
-        reports = {self._me: self._own_report} | {node: peer.report for node, peer in self._peers.items()}
         self._ranks.heard.asked = event.asked
+        self._awaited = event.awaited
+        if self._draft.launch.start.min_nodes and self._draft.mode == "coordinated":
+            for node in {each.rank for each in self._topology.peers} - self._here:
+                self._act(actions.Call(node))
+        if not self._inquiry.begin(False, self._members):
+            self._begin_job()
+
+    def _begin_job(self) -> None:
+        reports = {self._me: self._own_report} | {node: peer.report for node, peer in self._peers.items()}
         self._ranks.heard.slots = {self._host(node): report.slots for node, report in sorted(reports.items())}
-        awaited = self._here if event.awaited is None else event.awaited
+        awaited = self._here if self._awaited is None else self._awaited
         self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
         self._running = True
         for node in [*self._peers, self._me]:
@@ -240,9 +259,6 @@ class Leader:
         if self._draft.launch.ranks.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
         self._stalls.begin()
-        if self._draft.launch.start.min_nodes and self._draft.mode == "coordinated":
-            for node in {each.rank for each in self._topology.peers} - self._here:
-                self._act(actions.Call(node))
 
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Only ranks under an MPI are reported by the nodes that they run on."""
@@ -290,22 +306,30 @@ class Leader:
         self.state.enter(Phase.LOST, node, reason)
         if not self.state.is_released:
             self._log(reason)  # say it now: the last line comes only after the grace
-        if self._can_do_without(node):
+        goes_on = self._can_do_without(node)
+        self._inquiry.lose(node, why or seen)
+        if goes_on:
             self._ends.awaited.discard(node)
             self._ends.met.discard(node)
             del self._peers[node]
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            self._log(f"the job goes on with {count(len(self._ends.awaited), 'node')}")
+            left = self._ends.awaited if self.state.has_started else self._here
+            self._log(f"the job goes on with {count(len(left), 'node')}")
             self._act(actions.Call(node))  # should it come back
             return
         self._decide(RetryError(reason).outcome)
 
     def _can_do_without(self, node: int) -> bool:
         """Whether this node does not count, or enough nodes of an elastic job are left that still run."""
-        least, left = self._draft.launch.start.min_nodes, self._ends.awaited - {node}
-        goes_on = least is not None and self.outcome is None and self.state.has_started
-        return goes_on and (not self._ends.counts(node) or len(left) >= (least or 0))
+        least = self._draft.launch.start.min_nodes
+        if least is None or self.outcome is not None:
+            return False
+        if self.state.phase is Phase.INQUIRY:
+            inquiry = self._draft.inquiry
+            return inquiry is not None and not inquiry.instead and len(self._here - {node}) >= least
+        is_enough = not self._ends.counts(node) or len(self._ends.awaited - {node}) >= least
+        return self.state.has_started and is_enough
 
     # -- what members say
 
@@ -338,18 +362,21 @@ class Leader:
             messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
-            messages.CHECK: self._draft.check is not None,
+            messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
         }
         return messages.wrong(message, messages.WORKER_SAYS, holds)
 
     def _reject(self, node: int, why: str) -> None:
-        """A worker has said what it may not say: it has failed, as one that sends what is no message."""
+        """A node has said what it may not say: it has failed, as one that sends what is no message."""
+        why = f"it says what no node of this job does: {why}"
+        if node == self._me:
+            raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
         self._act(actions.CloseSession(node))
-        self._lose(node, f"it says what no node of this job does: {why}")
+        self._lose(node, why)
 
-    def _probe_result(self, node: int, message: messages.ProbeResult) -> None:
+    def _reply(self, node: int, message: messages.Reply) -> None:
         try:
-            self._survey.observed(node, message)
+            self._inquiry.answered(node, message)
         except Invalid as error:
             self._reject(node, str(error))
 
@@ -414,7 +441,8 @@ class Leader:
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         self.state.note(node, message.reason)
-        if message.stop and not self.state.has_started and not self._has_run():
+        has_begun = self.state.has_started or self._has_run() or self._inquiry.takes_part(node)
+        if message.stop and not has_begun:
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._act(actions.CloseSession(node))
             return
@@ -482,7 +510,8 @@ class Leader:
             self._hurry()
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('the job', status)}")
-        if self.state.has_started or self.outcome is not None or self._has_run():
+        has_begun = self.state.has_started or self._has_run() or self.state.has_entered(Phase.INQUIRY)
+        if has_begun or self.outcome is not None:
             self._stop(outcome)
         else:  # this node may come back; the others wait for it
             self.state.outcome = outcome
@@ -532,5 +561,5 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
     messages.Pong: Leader._pong,
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
-    messages.ProbeResult: Leader._probe_result,
+    messages.Reply: Leader._reply,
 }

@@ -10,7 +10,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
                    Met                       its launcher is one of an elastic job's
                    Limit, Failed, ForceStop  what else happened there
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
-Probe              ProbeResult               `check --all`: what the probes of a node found
+Question           Reply                     what `check --all` or `netcheck` asks of a node
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
@@ -192,10 +192,11 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class ProbeResult:
-    """What this node sees of itself, which `check` reads as an Observation (check/observed.py)."""
+class Reply:
+    """The answer to the question of this number. The feature that asks reads the body."""
 
-    seen: Annotated[Mapping[str, Any], json_object]
+    number: Number
+    body: Annotated[Mapping[str, Any], json_object]
 
 
 @dataclass(frozen=True)
@@ -274,8 +275,11 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """Run your probes, and send their results."""
+class Question:
+    """A question of a feature, before the start: see Inquiry in model.py. It replaces the one before it."""
+
+    number: Number
+    body: Annotated[Mapping[str, Any], json_object]
 
 
 @dataclass(frozen=True)
@@ -304,7 +308,8 @@ RANKS = "in a job whose launcher starts no ranks on all nodes"
 OWN_RANK = "of a rank that does not run there"
 OWN_PROGRAM = "of the leader's launcher"
 ELASTIC = "in a job that is not elastic"
-CHECK = "in a job that is no check"
+ASKED = "to a question that it was not asked"
+INQUIRY = "in a job that asks nothing, or after its start"
 SUCCESS = "of a success before the start"
 
 # Every message that a worker may send, and every one that the leader may, with what must hold for it. Any node may
@@ -318,13 +323,13 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     DaemonStarted: (STARTED, RANKS),
     Daemon: (RANKS,),
     Limit: (STARTED, RANKS),
-    ProbeResult: (CHECK,),
+    Reply: (ASKED,),
 }
 LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Hello: (CALL,),
     **dict.fromkeys((Start, Ping, Stacks, Signal, Stop, ReleaseFailedRanks), (CALLED,)),
     StartDaemon: (CALLED, STARTED, RANKS),
-    Probe: (CALLED, CHECK),
+    Question: (CALLED, INQUIRY),
     Release: (CALLED, SUCCESS),
 }
 FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)

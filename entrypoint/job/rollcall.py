@@ -11,10 +11,8 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
-from entrypoint.model import Node, Outcome, Plan, Topology
+from entrypoint.model import Node, Outcome, Topology
 from entrypoint.phases import Phase
-from entrypoint.plan import NETCHECK
-from entrypoint.spec import JobSpec
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the boot; see `rejoin`.
@@ -27,14 +25,6 @@ def rejoin(nodes: int) -> float:
     told to whoever comes until then.
     """
     return REJOIN + _REJOIN_EACH * nodes
-
-
-def has_run(spec: JobSpec, draft: Plan, attempt: int) -> bool:
-    """Whether something of this job has run on its nodes before this boot: an earlier attempt, or the network check.
-
-    Then a stop of one node stops all; before, that node may come back, and the others wait for it.
-    """
-    return attempt > 1 or (spec.netcheck.when == "before" and draft.launcher != NETCHECK)
 
 
 class Misdirected:

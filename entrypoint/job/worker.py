@@ -11,7 +11,7 @@ from entrypoint.errors import ConfigError, RetryError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, ended, follow
-from entrypoint.job.rollcall import Misdirected, has_run, rejoin
+from entrypoint.job.rollcall import Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
@@ -155,15 +155,15 @@ class Worker:
 
     def _wrong(self, message: Any) -> str:
         """Why this is not for the leader to say now; "" if it is."""
-        checks = self._draft.check is not None
+        inquiry = self._draft.inquiry
         # An elastic job may be over when this node comes.
-        ends_without_start = checks or self._draft.launch.start.min_nodes is not None
+        ends_without_start = (inquiry and inquiry.instead) or self._draft.launch.start.min_nodes is not None
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,
             messages.STARTED: self.state.has_started,
             messages.RANKS: self._draft.launch.ranks.reports == "ranks",
-            messages.CHECK: checks,
+            messages.INQUIRY: inquiry is not None and not self._takes_part(),
             messages.SUCCESS: self.state.has_started or ends_without_start or getattr(message, "status", 0) != 0,
         }
         return messages.wrong(message, messages.LEADER_SAYS, holds)
@@ -192,7 +192,7 @@ class Worker:
         """Why this container and the leader's can't be one job: what, seen, do."""
         hosts = tuple(node.host for node in self._topology.nodes)
         # The toolkit first: a hello of another version has nothing else to compare.
-        mine = {"toolkit": __version__, "hosts": hosts, "rank": self._me, "launcher": self._draft.launcher}
+        mine = {"toolkit": __version__, "hosts": hosts, "rank": self._me, "launcher": self._draft.task}
         for name, value in mine.items():
             if getattr(hello, name) != value:
                 here, there = self._topology.this.host, self._topology.leader.host
@@ -213,6 +213,10 @@ class Worker:
         self._do(message)
         self._due = self._machine.now
         self._look_for_silence()
+
+    def _question(self, message: messages.Question) -> None:
+        self.state.enter(Phase.INQUIRY)
+        self._do(message)
 
     def _do(self, message: Any) -> None:
         """An order for the programs of this node."""
@@ -264,7 +268,7 @@ class Worker:
             self._opened = self._machine.now
             self._await_call(self.state.stop)
         why = event.why or "its session ended"
-        if self.state.phase is Phase.WAITING:
+        if self.state.phase in (Phase.WAITING, Phase.INQUIRY):
             self.state.enter(Phase.ROLL_CALL)
         self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
         if self._takes_part():
@@ -273,6 +277,8 @@ class Worker:
     # -- what happens here
 
     def _here(self, message: Any) -> None:
+        if isinstance(message, messages.Reply) and self.state.phase is not Phase.INQUIRY:
+            return  # to a leader that is gone
         if isinstance(message, messages.Stopped):
             self._has_stopped = True
             if self.state.phase is Phase.ENDING:
@@ -288,7 +294,7 @@ class Worker:
                 self._do(messages.Stop(0))
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('this node', status)}")
-        if self.state.has_started or has_run(self._spec, self._draft, self.attempt):
+        if self.state.has_started or self.attempt > 1 or self.state.phase is Phase.INQUIRY:
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
             self.state.stop = self.state.stop or outcome
@@ -364,7 +370,7 @@ _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Signal: Worker._do,
     messages.Stacks: Worker._do,
     messages.ReleaseFailedRanks: Worker._do,
-    messages.Probe: Worker._do,
+    messages.Question: Worker._question,
     messages.Stop: Worker._stop_here,
     messages.Release: Worker._release,
 }

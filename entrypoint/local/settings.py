@@ -12,7 +12,7 @@ from entrypoint.errors import UsageError
 from entrypoint.spec import HostEntry, JobSpec, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
-PORTS = 15  # consecutive
+PORTS = 14  # consecutive
 HOSTS = "hosts"  # files in the run's folder with the names, for --late-dns: hosts-0, hosts-1, ...
 _PORTS = {
     "ssh.port": 0,
@@ -21,7 +21,6 @@ _PORTS = {
     "mindspore.port": 3,
     "tensorflow.port": 4,
     "ray.port": 6,
-    "netcheck.port": 14,
 }
 OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface", *_PORTS)
 """The fields that this command sets."""

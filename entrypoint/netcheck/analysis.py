@@ -34,7 +34,7 @@ class NetworkFinding:
     """A finding about a node, two that are slow only with each other, or all nodes."""
 
     nodes: tuple[int, ...]  # empty for all of them
-    causes: tuple[str, ...]  # of CAUSES, or "invalid"
+    causes: tuple[str, ...]  # of CAUSES
     fails: bool  # it cannot be reached, or exceeds a limit: the job ends
     text: str
 
@@ -80,11 +80,7 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
             causes = causes_of.setdefault(nodes, [])
             if cause not in [earlier for earlier, _, _ in causes]:
                 causes.append((cause, _describe(cause, values, view.usual), view.fails))
-    entries = [
-        NetworkFinding((node,), ("invalid",), True, f"{result.name(node)} sent an invalid message: {why}")
-        for node, why in result.invalid
-    ]
-    entries += [_finding(result, nodes, causes) for nodes, causes in causes_of.items()]
+    entries = [_finding(result, nodes, causes) for nodes, causes in causes_of.items()]
     return tuple(sorted(entries, key=lambda it: (not it.fails, len(it.nodes), it.nodes)))
 
 

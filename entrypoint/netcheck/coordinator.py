@@ -1,193 +1,209 @@
-"""Worker-0's part of the network check: the nodes meet here.
+"""The network check as worker-0 holds it: all nodes get ready, pairs measure round by round, then all of them reduce.
 
-It tells the pairs of each round to measure, and gathers what they saw.
+A Dialogue of job/inquiry.py: it asks and judges, and neither waits nor connects.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from entrypoint.netcheck import measure
-from entrypoint.netcheck import sweep as netsweep
-from entrypoint.netcheck.link import HANDSHAKE, Deadline, Listener, PeerLink, listen
-from entrypoint.netcheck.messages import (
-    Arrival,
-    Figures,
-    Leave,
-    MeasurePair,
-    Reduce,
-    SweepEnd,
-    SweepPort,
-    Unmeasured,
-)
-from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen, rounds
-from entrypoint.netcheck.result import Measured, NetcheckResult, Reduced, bus_bandwidth
-from entrypoint.text import escaped, one_line, some
-from entrypoint.wire import Invalid
+from entrypoint import interfaces
+from entrypoint.errors import RetryError
+from entrypoint.job.inquiry import Ask, Conclusion
+from entrypoint.model import NodeReport, Outcome, Topology
+from entrypoint.netcheck import messages
+from entrypoint.netcheck.analysis import findings, summary
+from entrypoint.netcheck.inquiry import How
+from entrypoint.netcheck.page import page
+from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen
+from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, Reduced, as_json, bus_bandwidth
+from entrypoint.netcheck.table import text
+from entrypoint.spec import JobSpec
+from entrypoint.text import count, json_document, one_line, some
 
 _TEXT = 300  # characters of an error
 _STRANGERS = 64  # that are named
 
 
 class Coordinator:
-    """The nodes that came, each over a link of its own."""
+    """One network check of the nodes that have answered the roll call."""
 
-    def __init__(self, settings: Mapping[str, Any], token: bytes) -> None:
-        """Raises OSError where its port is taken."""
-        self._settings = settings
-        self._names: list[str] = [label for label, _ in settings["nodes"]]
-        self._links: dict[int, PeerLink] = {}
-        self._hello: dict[int, Arrival] = {}
-        self._gone: dict[int, str] = {}  # node -> why nothing more is asked of it
-        self._invalid: dict[int, str] = {}  # node -> what was wrong with a message of its own
+    def __init__(self, spec: JobSpec, how: How, topology: Topology, reports: Mapping[int, NodeReport]) -> None:
+        self._spec = spec
+        self._how = how
+        self._topology = topology
+        self._reports = reports
+        self._names = [node.label for node in topology.nodes]
+        self._script = self._steps()
+        self._now = 0.0
+        # The question that a node has not answered, and the peer that it measures with.
+        self._asked: dict[int, Any] = {}
+        self._peer: dict[int, int] = {}
+        self._ports: dict[int, int] = {}
+        # Nodes that are asked nothing more, and why; and those of them that have left the job.
+        self._gone: dict[int, str] = {}
+        self._left: set[int] = set()
+        self._pairs: list[Measured] = []
+        self._why_left_out = ""
         self._strangers: dict[str, None] = {}
-        self._came = threading.Condition()
-        self._open = True
-        self._listener = Listener(listen(settings["port"]), token, self._welcome, self._note_stranger)
+        self._port = 0  # where the first node of the all-reduce waits
+        self._ends: dict[int, messages.SweepEnd] = {}
+        self._no_sweep = ""
 
-    # -- who comes
+    # -- the dialogue
 
-    def _welcome(self, link: PeerLink) -> None:
-        try:
-            hello: Arrival = link.receive(HANDSHAKE, Arrival)
-            with self._came:
-                if hello.rank in self._links:  # one of them speaks for another
-                    self._invalid[hello.rank] = "two came under its number"
-                elif self._open and hello.rank < len(self._names):
-                    self._links[hello.rank], self._hello[hello.rank] = link, hello
-                    self._came.notify_all()
-                    return
-        except (OSError, Invalid):
-            pass
-        link.close()
+    def begin(self, now: float) -> list[Ask]:
+        """Have all nodes get ready. One node alone has nothing to measure."""
+        return self._go_on(now) if len(self._reports) > 1 else []
 
-    def _note_stranger(self, address: str, where: int = 0) -> None:
-        if len(self._strangers) < _STRANGERS:
-            self._strangers[f"{address} on {self._names[where]}"] = None
+    def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
+        """Keep what a node has measured. Raises Invalid if it answers what no node does."""
+        question = self._asked[node]
+        answer = messages.unpacked(body, messages.ANSWERS[type(question)], messages.Unable)
+        del self._asked[node]
+        for stranger in getattr(answer, "strangers", ()):
+            if len(self._strangers) < _STRANGERS:
+                self._strangers[f"{stranger} on {self._names[node]}"] = None
+        self._note(node, question, answer)
+        return self._go_on(now)
 
-    def _await_all(self) -> None:
-        until, nodes = Deadline(self._settings["meet"]), range(len(self._names))
-        with self._came:
-            self._came.wait_for(lambda: len(self._links) == len(nodes), until.left)
-            self._open = False
-        why = f"it did not come to the check within {self._settings['meet']:g}s"
-        self._gone.update({node: why for node in nodes if node not in self._links})
+    def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
+        """Go on without a node. If it has left the job, its pairs do not count; else they have failed."""
+        why = f"{self._names[node]} does not answer: {why}"
+        if has_left:
+            self._left.add(node)
+        self._gone.setdefault(node, why)
+        if node not in self._asked:
+            return []
+        self._fault(node, self._asked.pop(node), why)
+        return self._go_on(now)
 
-    # -- what they do
+    def conclude(self, failed: Outcome | None) -> Conclusion:
+        """Judge what was measured."""
+        if len(self._reports) < 2:
+            return Conclusion(None, lines=("netcheck: this node is alone, and there is no network to measure",))
+        settings, result = self._spec.netcheck, self._result()
+        limits = Limits(settings.max_latency_ms, settings.min_bandwidth_gbps, settings.action == "stop")
+        found = findings(result, limits)
+        seen, table = json_document(as_json(result, found)), text(result, found)
+        files = (("netcheck.html", page(result, found, self._topology.job)), ("netcheck.json", seen))
+        outcome = None
+        if reason := summary(found):
+            hint = "start the job on other nodes, or see netcheck.html"
+            outcome = RetryError("EP013 the network is not fit for this job", reason, hint).outcome
+        if self._how == "before":
+            return Conclusion(outcome, lines=tuple(filter(None, table.split("\n"))), files=files)
+        words = f"the network between {count(len(self._reports), 'node')} is measured"
+        return Conclusion(outcome or Outcome(0, words), seen if self._how == "json" else table, files=files)
 
-    def run(self) -> NetcheckResult:
-        """All of it: every wait has an end."""
-        self._await_all()
-        nodes, until = len(self._names), Deadline(self._settings["limit"])
-        every, pairs = chosen(nodes), list[Measured]()
-        for each in every:
-            if not until.left:
+    # -- what is asked
+
+    def _go_on(self, now: float) -> list[Ask]:
+        """Return the next questions, once all are answered."""
+        self._now = now
+        while not self._asked:
+            questions = next(self._script, None)
+            if questions is None:
+                return []
+            self._asked = dict(questions)
+            if questions:
+                return [Ask(node, messages.packed(each), self._limit(each)) for node, each in questions]
+        return []
+
+    def _limit(self, question: Any) -> float:
+        if isinstance(question, messages.Open):
+            return self._spec.timeouts.launch
+        if isinstance(question, messages.MeasurePair):
+            return messages.pair_limit(question.seconds)
+        return messages.HANDSHAKE + messages.SWEEP_LIMIT
+
+    def _steps(self) -> Iterator[list[tuple[int, Any]]]:
+        """Yield questions to nodes, each time that all earlier ones are answered."""
+        nodes, limit = sorted(self._reports), self._spec.netcheck.limit
+        yield [(node, messages.Open()) for node in nodes]
+        rounds, until = chosen(len(nodes)), self._now + limit
+        if len(nodes) > MOST_NODES:
+            self._why_left_out = f"of more than {MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
+        for pairs in rounds:
+            if self._now >= until:
+                self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
                 break
-            pairs += self._round(each)
-        left = sum(map(len, rounds(nodes))) - len(pairs)
-        why = f"netcheck.limit, {self._settings['limit']:g}s, was over"
-        if len(pairs) == sum(map(len, every)):
-            why = f"of more than {MOST_NODES} nodes a sample is, {len(every)} peers of each"
-        sweep = self._sweep()
-        for node in self._links:
-            self._ask(node, Leave())
-        return NetcheckResult(
-            nodes=tuple((label, host) for label, host in self._settings["nodes"]),
-            pairs=tuple(pairs),
-            left_out=left,
-            why_left_out=why if left else "",
-            backend=sweep.backend,
-            reduced=tuple(Reduced(size, seconds, bus_bandwidth(size, seconds, nodes)) for size, seconds in sweep.rows),
-            no_sweep=sweep.why,
-            rejected=tuple(self._strangers),
-            invalid=tuple(sorted(self._invalid.items())),
-        )
+            yield list(self._round((nodes[a], nodes[b]) for a, b in pairs))
+        nodes, silent = self._present, sorted(set(self._gone) - self._left)
+        if silent or len(nodes) < 2:
+            self._no_sweep = f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take part"
+            return
+        yield [(nodes[0], messages.ServeReduce(len(nodes)))]
+        if self._port and nodes == self._present:
+            where = self._address(nodes[0])
+            yield [(node, messages.Reduce(rank, len(nodes), where, self._port)) for rank, node in enumerate(nodes)]
 
-    def _round(self, pairs: list[Pair]) -> list[Measured]:
-        """Pairs that measure at the same time."""
-        asked, seconds = [], self._settings["seconds"]
+    def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, messages.MeasurePair]]:
         for a, b in pairs:
-            if a in self._gone or b in self._gone:
+            if why := next((self._gone[node] for node in (b, a) if node in self._gone), ""):
+                self._fail(a, b, why)
                 continue
-            if self._ask(a, MeasurePair(b, self._address(b), self._hello[b].port, seconds)):
-                asked.append((a, b))
-        until = Deadline(measure.limit(seconds) + HANDSHAKE)
-        saw = {(a, b): self._answer(a, until, Figures, Unmeasured) for a, b in asked}
-        return [self._measured(a, b, saw.get((a, b))) for a, b in pairs]
-
-    def _measured(self, a: int, b: int, saw: Figures | Unmeasured | None) -> Measured:
-        if isinstance(saw, Figures):
-            return Measured(a, b, saw.latency_ms, saw.worst_ms, saw.there_gbps, saw.back_gbps)
-        why = saw.why if saw else next((self._gone[node] for node in (b, a) if node in self._gone), "no answer")
-        return Measured(a, b, error=one_line(why or "no answer", _TEXT))
+            self._peer[a] = b
+            yield a, messages.MeasurePair(self._address(b), self._ports[b], self._spec.netcheck.seconds)
 
     def _address(self, node: int) -> str:
-        """Where others reach it: on the interface that was asked for, else where the roll call did."""
-        host: str = self._hello[node].address if node in self._hello else ""
-        return host or self._settings["addresses"][node] or self._settings["nodes"][node][1]
+        """Return where others reach it: on the interface that was asked for, else where the roll call did."""
+        report = self._reports[node]
+        if self._spec.network.interface != interfaces.AUTO and report.interface:
+            return report.interface.address
+        return report.address or self._topology.nodes[node].where
 
-    def _sweep(self) -> SweepEnd:
-        """The all-reduce of all nodes together, where all can."""
-        if self._gone:
-            names = ", ".join(self._names[node] for node in sorted(self._gone))
-            return SweepEnd("", (), f"{names} cannot take part", ())
-        if without := [self._names[node] for node, hello in sorted(self._hello.items()) if not hello.torch]:
-            return SweepEnd("", (), f"there is no torch on {some(without, 4)}", ())
-        nodes = range(len(self._names))
-        self._ask(0, Reduce(len(nodes), "localhost", 0))
-        begun = self._answer(0, Deadline(netsweep.LIMIT), SweepPort)
-        port = begun.port if begun else 0
-        if port:
-            host = self._hello[0].address or self._settings["leader"]
-            for node in nodes[1:]:
-                self._ask(node, Reduce(len(nodes), host, port))
-        until = Deadline(netsweep.LIMIT + HANDSHAKE)
-        nothing = SweepEnd("", (), "no answer", ())
-        ends = [self._answer(node, until, SweepEnd) or nothing for node in (nodes if port else nodes[:1])]
-        failed = [f"{self._names[node]}: {end.why}" for node, end in enumerate(ends) if end.why]
-        return SweepEnd(ends[0].backend, ends[0].rows, one_line((failed or [""])[0], _TEXT), ())
+    # -- what is answered
 
-    # -- talk
+    def _note(self, node: int, question: Any, answer: Any) -> None:
+        match answer:
+            case messages.Ready() if isinstance(question, messages.Open):
+                self._ports[node] = answer.port
+            case messages.Ready():
+                self._port = answer.port
+            case messages.Figures():
+                a, b = node, self._peer[node]
+                rates = answer.there_gbps, answer.back_gbps
+                self._pairs.append(Measured(a, b, answer.latency_ms, answer.worst_ms, *rates))
+            case messages.SweepEnd():
+                self._ends[node] = answer
+                self._no_sweep = self._no_sweep or (answer.why and f"{self._names[node]}: {answer.why}")
+            case messages.Unable():
+                self._fault(node, question, answer.why)
 
-    def _ask(self, node: int, order: MeasurePair | Reduce | Leave) -> bool:
-        """Whether the order is on its way."""
-        if node in self._gone:
-            return False
-        try:
-            self._links[node].send(order, HANDSHAKE)
-        except OSError as error:
-            self._gone[node] = f"{self._names[node]} is gone: {error}"
-        return node not in self._gone
+    def _fault(self, node: int, question: Any, why: str) -> None:
+        """A question was not answered well."""
+        if isinstance(question, messages.MeasurePair):
+            self._fail(node, self._peer[node], why)
+        elif isinstance(question, messages.Open):
+            self._gone.setdefault(node, f"{self._names[node]} cannot take part: {why}")
+        elif node not in self._left:
+            self._no_sweep = self._no_sweep or f"{self._names[node]}: {why}"
 
-    def _answer(self, node: int, until: Deadline, *kinds: type) -> Any:
-        """What it says; None where it says nothing valid in time, and nothing more is asked of it."""
-        if node in self._gone:
-            return None
-        try:
-            said = self._links[node].receive(max(until.left, 0.1), *kinds)
-        except Invalid as error:
-            self._invalid[node] = str(error)
-            self._gone[node] = f"{self._names[node]} sent an invalid message: {error}"
-            return None
-        except OSError as error:
-            self._gone[node] = f"{self._names[node]} does not answer: {error}"
-            return None
-        for stranger in getattr(said, "strangers", ()):
-            self._note_stranger(stranger, node)
-        return said
+    def _fail(self, a: int, b: int, why: str) -> None:
+        self._pairs.append(Measured(a, b, error=one_line(why or "no answer", _TEXT)))
 
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.close()
-        for each in self._links.values():
-            with contextlib.suppress(OSError):
-                each.close()
+    # -- what comes of it
 
+    @property
+    def _present(self) -> list[int]:
+        """The nodes that take part and have not left the job."""
+        return sorted(set(self._reports) - self._left)
 
-def log(text: str) -> None:
-    """A line for people, on stderr."""
-    print(f"netcheck: {escaped(text)}", file=sys.stderr, flush=True)
+    def _result(self) -> NetcheckResult:
+        nodes = self._present
+        pairs = tuple(pair for pair in self._pairs if not self._left & {pair.a, pair.b})
+        left_out = len(nodes) * (len(nodes) - 1) // 2 - len(pairs)
+        first = self._ends.get(nodes[0]) or messages.SweepEnd("", (), "", ())
+        return NetcheckResult(
+            nodes=tuple((node.label, node.host) for node in self._topology.nodes),
+            absent=tuple(sorted(set(range(len(self._names))) - set(nodes))),
+            pairs=pairs,
+            left_out=left_out,
+            why_left_out=self._why_left_out if left_out else "",
+            backend=first.backend,
+            reduced=tuple(Reduced(size, took, bus_bandwidth(size, took, len(nodes))) for size, took in first.rows),
+            no_sweep=one_line(self._no_sweep or ("" if first.rows else "a node has left"), _TEXT),
+            rejected=tuple(self._strangers),
+        )

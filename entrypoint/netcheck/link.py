@@ -1,9 +1,9 @@
-"""Connections of the network check: both sides prove that they have the job's token, and every wait ends.
+"""Connections between two nodes of a network check: both prove that they have the job's token, and every wait ends.
 
-The token is never sent: each side answers the other's random challenge with an HMAC (RFC 2104, SHA-256). The words
-before each HMAC tell the two sides apart, so that nobody is answered with his own challenge. Every message after that
-carries a MAC; what is sent to be measured does not: who is on the path can delay it, or hold it back and pass it on at
-once, whatever it carries.
+The token is never sent: each side answers the other's random challenge with an HMAC (RFC 2104, SHA-256), which covers
+the order, too: what the connection is for. The words before each HMAC tell the two sides apart, so that nobody is
+answered with his own challenge. What is sent to be measured carries no MAC: who is on the path can delay it, or hold it
+back and pass it on at once, whatever it carries.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
-from entrypoint.netcheck.messages import MOST, pack, unpack
-from entrypoint.wire import Invalid
+from entrypoint.netcheck.messages import HANDSHAKE, STRANGERS
+from entrypoint.values import dataclass
 
-_MAGIC = b"entrypoint netcheck 2\n"
+_MAGIC = b"entrypoint netcheck 3\n"
 _CHALLENGE = _PROOF = 32  # bytes
-_MAC = 32
-HANDSHAKE = 5.0  # seconds to connect, and again to prove oneself
+SEALED = 64  # bytes of what PeerLink.seal gives
+_ORDER = struct.Struct(">cd")
+ECHO, DRAIN, POUR = b"e", b"d", b"p"  # send back what comes; take a stream and say how fast it came; send a stream
+_LONGEST = 60.0  # seconds of a stream
 _MOST_WAITING, _MOST_OF_ONE = 128, 32  # connections that may prove themselves at one time; those of one address
 _MOST_SERVED = 256  # that have done so, and are served at one time
 _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
@@ -69,75 +70,42 @@ def read(link: socket.socket, size: int, until: Deadline) -> bytes:
     return bytes(data)
 
 
+@dataclass(frozen=True)
 class PeerLink:
-    """A connection both of whose sides have proved themselves: each message carries a MAC.
+    """A connection both of whose sides have proved themselves, for one order.
 
-    The keys come from the token and both challenges, one for each direction, and each message has its number: nobody
-    without the token can change, repeat, reorder or send back a message.
+    The keys come from the token, both challenges and the order, one for each direction.
     """
 
-    def __init__(self, connection: socket.socket, sending: bytes, receiving: bytes) -> None:
-        """`sending` and `receiving` are the keys of the two directions."""
-        self.socket = connection
-        self._sending = sending
-        self._receiving = receiving
-        self._sent = 0
-        self._received = 0
+    socket: socket.socket
+    order: bytes
+    seconds: float
+    _sending: bytes
+    _receiving: bytes
 
-    def send(self, message: Any, seconds: float) -> None:
-        """Send a message, as JSON after its length."""
-        text = pack(message)
-        text = struct.pack(">I", len(text)) + text
-        self.socket.settimeout(seconds)
-        self.socket.sendall(text + _mac(self._sending, self._sent, text))
-        self._sent += 1
+    def seal(self, data: bytes) -> bytes:
+        """Return what only this side can say to this data."""
+        return hmac.digest(self._sending, data, "sha512")
 
-    def receive(self, seconds: float, *kinds: type) -> Any:
-        """The next message, which has to be of one of these kinds.
-
-        Raises Invalid where it is not, or not the other side's; ConnectionError where the connection has ended.
-        """
-        until = Deadline(seconds)
-        head = read(self.socket, 4, until)
-        (size,) = struct.unpack(">I", head)
-        if size > MOST:
-            raise Invalid("a message that is too long, or was changed on its way")
-        text = read(self.socket, size, until)
-        if not hmac.compare_digest(read(self.socket, _MAC, until), _mac(self._receiving, self._received, head + text)):
-            raise Invalid("a message that was changed on its way")
-        self._received += 1
-        return unpack(text, *kinds)
-
-    def answer(self, trip: bytes) -> bytes:
-        """What the server of a small round trip sends back: nobody on the way can know it earlier."""
-        return hmac.digest(self._sending, trip, "sha512")
-
-    def expected(self, trip: bytes) -> bytes:
-        """What its client waits for."""
-        return hmac.digest(self._receiving, trip, "sha512")
-
-    def close(self) -> None:
-        self.socket.close()
+    def expected(self, data: bytes) -> bytes:
+        """Return what only the other side can say to this data."""
+        return hmac.digest(self._receiving, data, "sha512")
 
     def __enter__(self) -> PeerLink:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.socket.close()
 
 
-def _mac(key: bytes, number: int, text: bytes) -> bytes:
-    return hmac.digest(key, struct.pack(">Q", number) + text, "sha256")
-
-
-def listen(port: int) -> socket.socket:
-    """A socket that listens on all addresses of this node; port 0 takes a free one."""
+def listen() -> socket.socket:
+    """Return a socket that listens on all addresses of this node, on a free port."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("::", port), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
-    return socket.create_server(("", port), backlog=256)
+        return socket.create_server(("::", 0), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=256)
 
 
-def connect(host: str, port: int, token: bytes) -> PeerLink:
+def connect(host: str, port: int, token: bytes, order: bytes, seconds: float) -> PeerLink:
     """A link to a node that has proved itself.
 
     Raises OSError where it cannot be reached in time, Unauthenticated where it has another token.
@@ -149,65 +117,63 @@ def connect(host: str, port: int, token: bytes) -> PeerLink:
         theirs = read(link, len(_MAGIC) + _CHALLENGE, until)
         if not theirs.startswith(_MAGIC):
             raise Unauthenticated("something else answers there")
-        theirs, mine = theirs[len(_MAGIC) :], os.urandom(_CHALLENGE)
-        link.sendall(mine + _proof(token, b"client", theirs, mine))
+        said = os.urandom(_CHALLENGE) + _ORDER.pack(order, seconds)
+        both = theirs[len(_MAGIC) :] + said
+        link.sendall(said + _proof(token, b"client", both))
         try:
             answer = read(link, _PROOF, until)
         except ConnectionError:
             raise RejectedByPeer("it turned this node away: another secret?") from None
-        if not hmac.compare_digest(answer, _proof(token, b"server", theirs, mine)):
+        if not hmac.compare_digest(answer, _proof(token, b"server", both)):
             raise Unauthenticated("it does not have this job's token")
     except BaseException:
         link.close()
         raise
-    return PeerLink(link, _proof(token, b"to server", theirs, mine), _proof(token, b"to client", theirs, mine))
+    return PeerLink(link, order, seconds, _proof(token, b"to server", both), _proof(token, b"to client", both))
 
 
 def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lambda: True) -> PeerLink:
     """The link to who connected here, once he has proved himself.
 
-    Raises Unauthenticated where he cannot, or takes too long, or then may not stay.
+    Raises Unauthenticated where he cannot, or takes too long, or orders what no node does, or then may not stay.
     """
     until, mine = Deadline(HANDSHAKE), os.urandom(_CHALLENGE)
     try:
         until.arm(link)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.sendall(_MAGIC + mine)
-        answer = read(link, _CHALLENGE + _PROOF, until)
-        theirs, proof = answer[:_CHALLENGE], answer[_CHALLENGE:]
-        if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs)):
+        said = read(link, _CHALLENGE + _ORDER.size, until)
+        both, (order, seconds) = mine + said, _ORDER.unpack(said[_CHALLENGE:])
+        if not hmac.compare_digest(read(link, _PROOF, until), _proof(token, b"client", both)):
             raise Unauthenticated("no token")
+        if order not in (ECHO, DRAIN, POUR) or not 0 <= seconds <= _LONGEST:
+            raise Unauthenticated("no order")
         if not may_stay():
             raise Unauthenticated("too many others")
-        link.sendall(_proof(token, b"server", mine, theirs))
+        link.sendall(_proof(token, b"server", both))
     except OSError as error:
         raise Unauthenticated(str(error)) from None
-    return PeerLink(link, _proof(token, b"to client", mine, theirs), _proof(token, b"to server", mine, theirs))
+    return PeerLink(link, order, seconds, _proof(token, b"to client", both), _proof(token, b"to server", both))
 
 
-def _proof(token: bytes, side: bytes, server: bytes, client: bytes) -> bytes:
-    return hmac.digest(token, side + server + client, "sha256")
+def _proof(token: bytes, side: bytes, both: bytes) -> bytes:
+    return hmac.digest(token, side + both, "sha256")
 
 
 class Listener:
     """Has everybody who connects prove himself, and serves those who can, each in a thread.
 
     Connections that prove nothing cannot keep others out: where too many wait, the oldest one ends, first of the same
-    address.
+    address. `strangers` are the addresses of those that could not prove themselves.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        token: bytes,
-        served: Callable[[PeerLink], None],
-        stranger: Callable[[str], None],
-    ) -> None:
-        """`served` has the link, and is to close it; `stranger` gets the address of who could not prove himself."""
-        self._socket = listener
+    def __init__(self, token: bytes, serve: Callable[[PeerLink], None]) -> None:
+        """`serve` has the link, and is to close it."""
+        self._socket = listen()
+        self.port: int = self._socket.getsockname()[1]
+        self.strangers: list[str] = []
         self._token = token
-        self._served = served
-        self._stranger = stranger
+        self._serve = serve
         self._lock = threading.Lock()
         self._waiting: dict[socket.socket, str] = {}  # who has not proved himself yet, by arrival -> his address
         self._room = threading.BoundedSemaphore(_MOST_SERVED)
@@ -251,13 +217,14 @@ class Listener:
         except Unauthenticated:
             self._leaves(connection)
             connection.close()
-            self._stranger(address)
+            if address not in self.strangers and len(self.strangers) < STRANGERS:
+                self.strangers.append(address)
             return
         if not self._room.acquire(blocking=False):
-            link.close()
+            connection.close()
             return
         try:
-            self._served(link)
+            self._serve(link)
         finally:
             self._room.release()
 

@@ -8,81 +8,101 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
-from collections.abc import Sequence
 from statistics import median
 
 from entrypoint.netcheck.link import (
-    HANDSHAKE,
+    DRAIN,
+    ECHO,
+    POUR,
+    SEALED,
     Deadline,
-    Listener,
     PeerLink,
     RejectedByPeer,
+    Unauthenticated,
     connect,
-    listen,
     read,
 )
-from entrypoint.netcheck.messages import STRANGERS, Drain, Echo, Figures, Pour, Received
-from entrypoint.wire import Invalid
+from entrypoint.netcheck.messages import HANDSHAKE, MARGIN, TRIPS_SECONDS, Figures
 
-_TRIP = 64  # bytes of a round trip, as many as PeerLink.answer gives
-_TRIPS, _LEAST_TRIPS, _TRIPS_SECONDS = 200, 5, 1.0
+_TRIPS, _LEAST_TRIPS = 200, 5
 _WARM = 3  # round trips that do not count: the first ones wait for routes and processors
 _CHUNK = bytes(256 << 10)
-_MARGIN = 2.0  # seconds after a stream's own, until what was sent has arrived or is given up
+_RESULT = struct.Struct(">d")  # Gbit/s of a stream that arrived
+_MOST = 1e9
 _AGAIN = 0.1  # seconds until a node is called again that ended the connection
 _never = threading.Event()
 
 
-def limit(seconds: float) -> float:
-    """Seconds in which a pair has measured, or has failed."""
-    return 3 * 3 * HANDSHAKE + _TRIPS_SECONDS + HANDSHAKE + 2 * (seconds + 2 * _MARGIN)
-
-
-def measure(host: str, port: int, token: bytes, seconds: float, strangers: Sequence[str] = ()) -> Figures:
+def measure(host: str, port: int, token: bytes, seconds: float, strangers: tuple[str, ...] = ()) -> Figures:
     """The pair's figures; `strangers` go with them.
 
-    Raises OSError or Unauthenticated, with words for people, where it fails; Invalid where the other node
-    answers nonsense.
+    Raises OSError or Unauthenticated, with words for people, where it fails.
     """
-    with _reach(host, port, token) as link:
+    with _reach(host, port, token, ECHO, 0.0) as link:
         trips = sorted(_trips(link))
-    with _reach(host, port, token) as link:
-        link.send(Drain(seconds), HANDSHAKE)
+    with _reach(host, port, token, DRAIN, seconds) as link:
         _pour(link.socket, seconds)
-        there = link.receive(seconds + 2 * _MARGIN, Received).gbps
-    with _reach(host, port, token) as link:
-        link.send(Pour(seconds), HANDSHAKE)
+        there = _result(link)
+    with _reach(host, port, token, POUR, seconds) as link:
         back = _drain(link.socket, seconds)
-    return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, tuple(strangers))
+    return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, strangers)
 
 
-def _reach(host: str, port: int, token: bytes) -> PeerLink:
+def serve(link: PeerLink) -> None:
+    """Do what the other node needs to measure. It sees what fails, and says so."""
+    with link, contextlib.suppress(OSError):
+        if link.order == ECHO:
+            until = Deadline(TRIPS_SECONDS + HANDSHAKE)
+            while True:
+                link.socket.sendall(link.seal(read(link.socket, SEALED, until)))
+        if link.order == POUR:
+            _pour(link.socket, link.seconds)
+        else:
+            result = _RESULT.pack(_drain(link.socket, link.seconds))
+            link.socket.sendall(result + link.seal(result))
+        until = Deadline(MARGIN)  # to close with data unread would take from the other side what was just sent
+        while True:
+            until.arm(link.socket)
+            if not link.socket.recv(len(_CHUNK)):
+                return
+
+
+def _reach(host: str, port: int, token: bytes, order: bytes, seconds: float) -> PeerLink:
     """As `connect`, and again while the other side ends the connection, as it may where many call it."""
     until = Deadline(HANDSHAKE)
     while True:
         try:
-            return connect(host, port, token)
+            return connect(host, port, token, order, seconds)
         except (RejectedByPeer, ConnectionError) as error:
             if isinstance(error, ConnectionRefusedError) or not until.left:
                 raise
             _never.wait(_AGAIN)
 
 
+def _result(link: PeerLink) -> float:
+    said = read(link.socket, _RESULT.size + SEALED, Deadline(link.seconds + 2 * MARGIN))
+    result, seal = said[: _RESULT.size], said[_RESULT.size :]
+    (gbps,) = _RESULT.unpack(result)
+    if seal != link.expected(result) or not 0 <= gbps <= _MOST:
+        raise Unauthenticated("a result that was changed on its way, or is none")
+    return float(gbps)
+
+
 def _trips(link: PeerLink) -> list[float]:
     """Seconds of each small round trip."""
-    link.send(Echo(), HANDSHAKE)
-    until, enough = Deadline(_TRIPS_SECONDS + HANDSHAKE), Deadline(_TRIPS_SECONDS)
+    until, enough = Deadline(TRIPS_SECONDS + HANDSHAKE), Deadline(TRIPS_SECONDS)
     took: list[float] = []
     while len(took) < _WARM + _TRIPS and (enough.left or len(took) < _WARM + _LEAST_TRIPS):
-        trip = os.urandom(_TRIP)
+        trip = os.urandom(SEALED)
         begun = time.perf_counter()
         link.socket.sendall(trip)
-        answer = read(link.socket, _TRIP, until)
+        answer = read(link.socket, SEALED, until)
         took.append(time.perf_counter() - begun)
         if answer != link.expected(trip):
-            raise Invalid("a round trip that was changed on its way")
+            raise Unauthenticated("a round trip that was changed on its way")
     return took[_WARM:]
 
 
@@ -102,7 +122,7 @@ def _drain(link: socket.socket, seconds: float) -> float:
     buffer, got = bytearray(len(_CHUNK)), 0
     link.settimeout(2 * HANDSHAKE)
     first = link.recv_into(buffer)
-    begun, until = time.perf_counter(), Deadline(seconds + _MARGIN)
+    begun, until = time.perf_counter(), Deadline(seconds + MARGIN)
     last = begun
     with contextlib.suppress(TimeoutError):
         while first:
@@ -112,39 +132,3 @@ def _drain(link: socket.socket, seconds: float) -> float:
                 break
             got, last = got + count, time.perf_counter()
     return got * 8 / (last - begun) / 1e9 if last > begun else 0.0
-
-
-class PairServer:
-    """Serves the others of this job; `strangers` are those that could not prove themselves."""
-
-    def __init__(self, token: bytes) -> None:
-        self._socket = listen(0)
-        self.port: int = self._socket.getsockname()[1]
-        self.strangers: list[str] = []
-        self._listener = Listener(self._socket, token, self._serve, self._note)
-
-    def _note(self, address: str) -> None:
-        if address not in self.strangers and len(self.strangers) < STRANGERS:
-            self.strangers.append(address)
-
-    def _serve(self, link: PeerLink) -> None:
-        with link, contextlib.suppress(OSError, Invalid):  # who measured sees it, and says so
-            self._do(link, link.receive(HANDSHAKE, Echo, Drain, Pour))
-
-    def _do(self, link: PeerLink, order: Echo | Drain | Pour) -> None:
-        if isinstance(order, Echo):
-            until = Deadline(_TRIPS_SECONDS + HANDSHAKE)
-            while True:
-                link.socket.sendall(link.answer(read(link.socket, _TRIP, until)))
-        if isinstance(order, Pour):
-            _pour(link.socket, order.seconds)
-        else:
-            link.send(Received(_drain(link.socket, order.seconds)), HANDSHAKE)
-        until = Deadline(_MARGIN)  # to close with data unread would take from the other side what was just sent
-        while True:
-            until.arm(link.socket)
-            if not link.socket.recv(len(_CHUNK)):
-                return
-
-    def close(self) -> None:
-        self._listener.close()

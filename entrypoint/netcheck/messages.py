@@ -1,27 +1,33 @@
-"""What the network check's programs say to each other: values whose every field is checked on arrival.
+"""Questions of the network check to a node, and answers: values whose every field is checked on arrival.
 
-worker-0 -> node   node -> worker-0       node -> node
-                   Arrival                                  where others reach it
-MeasurePair        Figures, Unmeasured                      measure with another node
-Reduce             SweepPort, SweepEnd                      take part in the all-reduce
-Leave                                                       nothing more is asked
-                                          Echo, Drain,      what the connection is for
-                                          Pour
-                                          Received          what arrived of a stream
+Open          Ready       start the helper; where others reach it
+MeasurePair   Figures     measure with another node
+ServeReduce   Ready       be the first of the all-reduce
+Reduce        SweepEnd    take part in the all-reduce
+              Unable      it did not work; to every question
+
+They travel through the roll call's session and the helper's pipes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.text import from_json
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, read, to_json
+from entrypoint.wire import Invalid, Length, Range, read
 
-MOST = 1 << 16  # bytes of a message
-_BRACKETS = 500  # in a message, so that it is not deep; no node has a reason for as many
+MOST = 1 << 16  # bytes of a message in the helper's pipes
 _NODES = 1 << 20
 STRANGERS = 16  # that a node names
+# Seconds in which a helper answers: to connect to a peer, and again to prove itself; small round trips; more than a
+# stream's own time, until what was sent has arrived or is given up; for all sizes of an all-reduce, and with the import
+# of torch and the meeting.
+HANDSHAKE = 5.0
+TRIPS_SECONDS = 1.0
+MARGIN = 2.0
+SWEEP_SECONDS = 20.0
+SWEEP_LIMIT = 3 * SWEEP_SECONDS
 
 Node = Annotated[int, Range(0, _NODES)]
 Port = Annotated[int, Range(0, 65535)]
@@ -34,20 +40,21 @@ Sizes = Annotated[tuple[tuple[Annotated[int, Range(1, 1 << 40)], Figure], ...], 
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """A node that came; `address` is "" where it is reached as in the roll call."""
+class Open:
+    """Start a helper, and listen for other nodes."""
 
-    rank: Node
+
+@dataclass(frozen=True)
+class Ready:
+    """Where others reach what was started."""
+
     port: Port
-    address: Host
-    torch: bool
 
 
 @dataclass(frozen=True)
 class MeasurePair:
-    """MeasurePair with this node, which is reached there."""
+    """Measure with the node that is reached there."""
 
-    node: Node
     host: Host
     port: Port
     seconds: Seconds
@@ -65,26 +72,27 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Unmeasured:
-    """Why a pair has not."""
+class Unable:
+    """Why a node could not do what it was asked."""
 
     why: Why
-    strangers: Strangers
+    strangers: Strangers = ()
+
+
+@dataclass(frozen=True)
+class ServeReduce:
+    """Be the first of so many nodes in an all-reduce, and choose a port."""
+
+    nodes: Annotated[int, Range(1, _NODES)]
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """Take part in the all-reduce of so many nodes; port 0 is for the first, which chooses one."""
+    """Take part in the all-reduce, under this number; the first one, which has begun, ends it."""
 
+    rank: Node
     nodes: Annotated[int, Range(1, _NODES)]
     host: Host
-    port: Port
-
-
-@dataclass(frozen=True)
-class SweepPort:
-    """Where the first one waits for the others; 0 where it ended before."""
-
     port: Port
 
 
@@ -98,50 +106,22 @@ class SweepEnd:
     strangers: Strangers
 
 
-@dataclass(frozen=True)
-class Leave:
-    """Nothing more is asked."""
+ANSWERS: Mapping[type, type] = {Open: Ready, MeasurePair: Figures, ServeReduce: Ready, Reduce: SweepEnd}
+"""What answers which question, unless it is Unable."""
 
 
-@dataclass(frozen=True)
-class Echo:
-    """Small round trips follow."""
+def pair_limit(seconds: float) -> float:
+    """Return the seconds in which a pair has measured, or has failed, and has said so."""
+    return 3 * 3 * HANDSHAKE + TRIPS_SECONDS + 2 * HANDSHAKE + 2 * (seconds + 2 * MARGIN)
 
 
-@dataclass(frozen=True)
-class Drain:
-    """A stream follows, for so long; say what arrived."""
-
-    seconds: Seconds
+def packed(message: Any) -> dict[str, Any]:
+    """Return a message as a JSON object."""
+    return {"kind": type(message).__name__, **vars(message)}
 
 
-@dataclass(frozen=True)
-class Pour:
-    """Send a stream, for so long."""
-
-    seconds: Seconds
-
-
-@dataclass(frozen=True)
-class Received:
-    """Gbit/s of a stream that arrived."""
-
-    gbps: Figure
-
-
-def pack(message: Any) -> bytes:
-    """A message as JSON."""
-    return to_json({"kind": type(message).__name__, **vars(message)}).encode()
-
-
-def unpack(data: bytes, *kinds: type) -> Any:
-    """The message, of one of these kinds. Raises Invalid."""
-    if data.count(b"[") + data.count(b"{") > _BRACKETS:
-        raise Invalid("a message of too many parts")
-    try:
-        given = from_json(data)
-    except ValueError:
-        raise Invalid("a message that is no JSON") from None
+def unpacked(given: Any, *kinds: type) -> Any:
+    """Return the message, of one of these kinds. Raises Invalid."""
     for kind in kinds:
         if isinstance(given, dict) and given.get("kind") == kind.__name__:
             return read(kind, given, kind.__name__)

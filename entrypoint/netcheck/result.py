@@ -41,7 +41,12 @@ class NetcheckResult:
     reduced: tuple[Reduced, ...] = ()
     no_sweep: str = ""  # why there was none, or why it ended early
     rejected: tuple[str, ...] = ()  # addresses that connected without the job's token, and to which node
-    invalid: tuple[tuple[int, str], ...] = ()  # nodes, and what was wrong with their messages
+    absent: tuple[int, ...] = ()  # nodes of an elastic job that were not there, or have left
+
+    @property
+    def present(self) -> list[int]:
+        """The nodes that have measured, by rank."""
+        return [node for node in range(len(self.nodes)) if node not in self.absent]
 
     def name(self, node: int) -> str:
         """Return a node's name: its label, and its host if that differs."""
@@ -74,13 +79,14 @@ def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]
         "left_out": {"pairs": result.left_out, "why": result.why_left_out},
         "all_reduce": {
             "backend": result.backend,
-            "ranks": len(result.nodes) if result.backend else 0,
+            "ranks": len(result.present) if result.backend else 0,
             "sizes": [
                 {"bytes": row.size, "seconds": row.seconds, "bus_gbytes_per_s": row.bus_gbs} for row in result.reduced
             ],
             "why_not": result.no_sweep,
         },
         "strangers": list(result.rejected),
+        "absent": [result.nodes[node][0] for node in result.absent],
         "findings": [
             {
                 "nodes": [result.nodes[node][0] for node in finding.nodes],

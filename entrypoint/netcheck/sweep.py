@@ -9,40 +9,27 @@ import subprocess
 import threading
 from typing import Any
 
-SECONDS = 20.0  # for all sizes
-LIMIT = 3 * SECONDS  # with the import of torch and the meeting
-_FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-_FIND_LIMIT = 20.0
+from entrypoint.netcheck.messages import SWEEP_LIMIT, SWEEP_SECONDS, SweepEnd
+from entrypoint.render import render
+from entrypoint.system.process import tied
+from entrypoint.text import one_line
 
-
-def python() -> str:
-    """The image's Python; "" where it has none."""
-    return shutil.which("python") or shutil.which("python3") or ""
-
-
-def has_torch() -> bool:
-    """Whether that Python finds torch."""
-    if not (found := python()):
-        return False
-    try:
-        nothing = subprocess.DEVNULL
-        done = subprocess.run(
-            [found, "-c", _FIND], stdin=nothing, stdout=nothing, stderr=nothing, timeout=_FIND_LIMIT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+_TEXT = 300  # characters of an error
 
 
 class Sweep:
     """The process, from its start to its end."""
 
-    def __init__(self, script: str, rank: int, nodes: int, host: str, port: int) -> None:
-        words = [python(), script, str(rank), str(nodes), host, str(port), f"{SECONDS:g}"]
+    def __init__(self, rank: int, nodes: int, host: str, port: int) -> None:
+        """Raises OSError if there is no Python."""
+        python = shutil.which("python") or shutil.which("python3") or "python"
+        script = render("netcheck/all_reduce.py", {})
+        words = [python, "-c", script, str(rank), str(nodes), host, str(port), f"{SWEEP_SECONDS:g}"]
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+            tied(words), stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace"
         )
-        self._alarm = threading.Timer(LIMIT, self._process.kill)
+        self._alarm = threading.Timer(SWEEP_LIMIT, self.kill)
         self._alarm.daemon = True
         self._alarm.start()
 
@@ -53,8 +40,8 @@ class Sweep:
                 return int(line["port"])
         return 0
 
-    def end(self) -> tuple[str, tuple[tuple[int, float], ...], str]:
-        """What it measured: the backend, sizes and their seconds, and why it ended early; "" after a good end."""
+    def end(self, strangers: tuple[str, ...]) -> SweepEnd:
+        """Return what it has measured, once it has ended; `strangers` go with it."""
         backend, rows, why = "", list[tuple[int, float]](), ""
         errors: list[str] = []
         reader = threading.Thread(target=lambda: errors.append(self._process.stderr.read()), daemon=True)  # type: ignore[union-attr]
@@ -70,7 +57,11 @@ class Sweep:
         if status:
             last = [each.strip() for each in "".join(errors).splitlines() if each.strip()][-1:]
             why = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
-        return backend, tuple(rows), why
+        return SweepEnd(backend, tuple(rows), one_line(why, _TEXT), strangers)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
 
     def _next(self) -> dict[str, Any]:
         """Its next object; {} at its end. Other lines are libraries' own."""

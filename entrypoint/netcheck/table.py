@@ -15,7 +15,7 @@ _PAIRS = 8  # findings about pairs that are shown
 
 def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
     """Return the table, the findings and the all-reduce sweep; figures are medians over a node's peers."""
-    rows = sorted((_row(result, findings, node) for node in range(len(result.nodes))), key=lambda row: row[0])
+    rows = sorted((_row(result, findings, node) for node in result.present), key=lambda row: row[0])
     lines = columns([_HEAD, *(row[1] for row in rows)], range(1, len(_HEAD) - 1))
     trip, rate = usual(result)
     lines += ["", f"usual: {figure(trip)} ms a round trip, {figure(rate)} Gbit/s in one TCP stream"]
@@ -28,6 +28,8 @@ def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
         lines.append(f"and {len(pairs) - _PAIRS} more pairs; netcheck.json has all")
     if not findings:
         lines.append("no node is slow compared with the others")
+    if result.absent:
+        lines.append(f"not there: {', '.join(result.nodes[node][0] for node in result.absent)}")
     lines += [f"rejected, without the job's token: {address}" for address in result.rejected]
     lines += ["", *_sweep(result)]
     return "\n".join(lines) + "\n"
@@ -55,7 +57,7 @@ def _row(
 def _sweep(result: NetcheckResult) -> list[str]:
     if not result.reduced:
         return [f"all-reduce: not measured, {result.no_sweep}"]
-    head = [f"all-reduce over {len(result.nodes)} nodes, {result.backend}, one process each"]
+    head = [f"all-reduce over {len(result.present)} nodes, {result.backend}, one process each"]
     rows = [
         ("size", "ms", "bus MB/s"),
         *((size(row.size), f"{row.seconds * 1e3:.3f}", figure(row.bus_gbs * 1e3)) for row in result.reduced),

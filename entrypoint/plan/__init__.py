@@ -18,7 +18,6 @@ from entrypoint.render import quote_ssh, render
 from entrypoint.spec import JobSpec, logs
 from entrypoint.values import replace
 
-NETCHECK = "netcheck"  # what measures the network takes a launcher's place, and is none that a spec can name
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
 
@@ -128,8 +127,6 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
         options += ["--label", f"[{program.label}] "]
     if program.rank and not launch.start.becomes_program:
         options += ["--nested", str(program.rank)]
-    if launch.ends.answers:
-        options += ["--answer", "yes"]
     if launch.ends.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
@@ -152,10 +149,6 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
 
 def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
     """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and plain for one."""
-    if spec.launcher == NETCHECK:
-        from entrypoint.plan import netcheck  # most jobs do without
-
-        return netcheck
     default = "mpirun" if topology.world_size > 1 else "plain"
     return load("launchers", spec.launcher or topology.launcher or default)
 
@@ -181,7 +174,7 @@ def _mode(
 def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     """Return what cannot do without a roll call on several nodes, as its user knows it; "" for nothing."""
     needy = {
-        f"launcher {launcher}" if spec.launcher != NETCHECK else "the network check": launch.start.needs_roll_call,
+        f"launcher {launcher}": launch.start.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
         f"restarts: {spec.restarts}": spec.restarts > 0,
         "ssh.client: files": spec.ssh.client == "files",

@@ -87,6 +87,11 @@ class Programs:
             raise
         self._reaper = Reaper(self._daemon_ended)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of this node's ranks, as far as it is known."""
+        return environment(self._facts.env, self._plan.env)
+
     # -- orders
 
     def do(self, message: Any) -> None:
@@ -152,10 +157,9 @@ class Programs:
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
-        if process.is_pipe(1) and not launch.ends.answers:
+        if process.is_pipe(1):
             asyncio.get_running_loop().add_reader(1, self._reader_left)  # called when nobody can read it any more
-        if not launch.ends.why_file:  # a network measurement is not the job yet
-            process.show(process.STARTED)
+        process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
             name = program.argv[0] if launch.start.becomes_program else self._plan.launcher
@@ -269,9 +273,6 @@ class Programs:
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
-        if status and (failure := self._toolkit_reason()):
-            self._tell(messages.Failed(status, failure, program=False, stop=False))
-            return
         tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
         end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
@@ -287,15 +288,6 @@ class Programs:
         assert self._merger is not None
         await self._merger.ended()
         self._tell(message)
-
-    def _toolkit_reason(self) -> str:
-        """Return the reason that a program of the toolkit wrote for ending the job; "" if it wrote none."""
-        if not (name := self._plan.launch.ends.why_file):
-            return ""
-        try:
-            return (self._run_dir.path / name).read_text("utf-8", "replace").strip()
-        except OSError:
-            return ""
 
     def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
         """Return the last lines of a failed program, which its supervisor has saved; none if it has not."""

@@ -25,8 +25,7 @@ Run alone and isolated, for each rank and each program of a node: `python superv
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
-    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for (output/lines.py);
-               --answer yes: but not stdout's
+    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for (output/lines.py)
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
                number; what begins each line, where not --label; yes: the time does
     --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others' do not mix with;
@@ -237,10 +236,9 @@ def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
     return RotatingFile(options["--log"], size, count, lambda error: reporter.tell("copy", error))
 
 
-def _is_shaped(options: dict[str, str], fd: int) -> bool:
-    """Return whether lines of this stream go through `_lines`: not those that are whole and get only a label."""
-    is_answer = fd == 1 and "--answer" in options
-    return "--lines" in options and not is_answer and not (options["--label"] and options["--lines"] == "whole")
+def _is_shaped(options: dict[str, str]) -> bool:
+    """Return whether lines go through `_lines`: not those that are whole and get only a label."""
+    return "--lines" in options and not (options["--label"] and options["--lines"] == "whole")
 
 
 def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
@@ -280,10 +278,9 @@ def _start(
     streams = []
     for fd, (source, sink) in pipes.items():
         os.close(sink)
-        lines = _lines(options, fd, tail) if _is_shaped(options, fd) else None
-        last = (
-            bytearray() if options.get("--through") == "ranks" else tail
-        )  # otherwise it would contain other ranks' pieces
+        lines = _lines(options, fd, tail) if _is_shaped(options) else None
+        # The common tail would contain pieces of other ranks.
+        last = bytearray() if options.get("--through") == "ranks" else tail
         copies = Copies(last, log, options.get("--last-output", ""))
         streams.append(Stream(source, fd, label, copies, lines))
     return Supervised(child, streams, reporter, woken)

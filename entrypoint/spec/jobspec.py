@@ -237,8 +237,8 @@ class NetcheckSpec:
     """What `entrypoint netcheck` asks of the network between the nodes, and whether `run` asks it too.
 
     when:
-      `before` has `run` measure before each start of the program, `asked` only `entrypoint netcheck`. An elastic job
-      (`nodes`) has no `before`.
+      `before` has `run` measure before it first starts the program, `asked` only `entrypoint netcheck`. Of an elastic
+      job (`nodes`) those nodes measure that are there at the start.
     max_latency_ms: Milliseconds that a small round trip between two nodes may take; over it the job ends with 75. 0 has
       no limit.
     min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it the job ends with
@@ -246,7 +246,6 @@ class NetcheckSpec:
     action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends the job with 75.
     seconds: Seconds for which each pair sends each way.
     limit: Seconds for all pairs; those that are left then are not measured, and counted.
-    port: TCP port on worker-0 where the nodes meet for it; the others take any.
     """
 
     when: Literal["asked", "before"] = "asked"
@@ -255,7 +254,6 @@ class NetcheckSpec:
     action: Literal["warn", "stop"] = "warn"
     seconds: Annotated[float, Rule(gt=0, le=60)] = 0.5
     limit: Annotated[float, Rule(gt=0)] = 300.0
-    port: Port = 36766
 
 
 @dataclass(frozen=True)

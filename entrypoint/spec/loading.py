@@ -26,7 +26,13 @@ from entrypoint.text import brief, count, quoted
 from entrypoint.values import dataclass
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
-_REMOVED = {"kubernetes": _KUSTOMIZE, "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE}
+_NO_PORT = "remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"
+_REMOVED = {
+    "kubernetes": _KUSTOMIZE,
+    "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE,
+    "netcheck.port": _NO_PORT,
+    "ENTRYPOINT_NETCHECK_PORT": _NO_PORT,
+}
 """Keys and variables of earlier releases -> hint."""
 
 
@@ -222,9 +228,6 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
     if general not in (None, "auto") and mpi not in (None, general):
         detail = f"{quoted(general)}, and {quoted(mpi)} ({items['mpi.interface'].place.source})"
         yield "network.interface", "mpi.interface says something else", detail, "remove one of them"
-    if chosen.get("netcheck.when") == "before" and chosen.get("nodes"):
-        summary = "nodes that come late to an elastic job could not be measured"
-        yield "netcheck.when", summary, f"nodes: {chosen['nodes']}", "remove nodes, or netcheck.when"
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
             hint = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"

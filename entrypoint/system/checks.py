@@ -78,7 +78,8 @@ def elsewhere(spec: JobSpec, facts: Facts, draft: Plan) -> Plan | None:
     for place in (*_PLACES, facts.home):
         other = f"{place}/entrypoint-{facts.uid}-{topology.this.ssh_port}-{topology.me}"
         if place and other != topology.run_dir and _unusable(other) is None:
-            return settle(spec, facts, replace(topology, run_dir=other), draft.members)
+            plan = settle(spec, facts, replace(topology, run_dir=other), draft.members)
+            return replace(plan, inquiry=draft.inquiry)
     return None
 
 

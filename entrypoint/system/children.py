@@ -10,10 +10,9 @@ from typing import Any
 
 from entrypoint.system import proc
 from entrypoint.system.clock import rest
-from entrypoint.system.process import sweep, which
+from entrypoint.system.process import sweep, tied
 
 _LOOK = 1.0  # seconds between two checks for the end of a process, if the kernel cannot report it
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")  # of util-linux
 
 
 async def start(
@@ -24,8 +23,7 @@ async def start(
     The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`) notices that itself
     and ends more processes than the kernel would. Raises OSError if the program does not exist or cannot be executed.
     """
-    if not supervised and which(_DIES_WITH_US[0], os.environ.get("PATH", os.defpath)):
-        argv = (*_DIES_WITH_US, *argv)
+    argv = argv if supervised else tied(argv)
     return await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, start_new_session=True, **streams)
 
 

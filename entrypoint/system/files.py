@@ -24,8 +24,8 @@ TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folde
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
 _OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
 _MOST = 16 << 20  # size limit of a lock
-# Files that the programs of a node create in it, besides `tail.N` and `agent.HOST.command`.
-_OTHERS = ("line", "netcheck.why")
+# A file that the programs of a node create in it, besides `tail.N` and `agent.HOST.command`.
+_LINE = "line"
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
@@ -237,7 +237,7 @@ class RunDir:
             return name[1:-17] in self._names
         if name.startswith("agent."):
             return name.removesuffix(".command") in self._names
-        return name in self._names or name in _OTHERS or name.startswith("tail.")
+        return name in self._names or name == _LINE or name.startswith("tail.")
 
     def _remove_tmp(self) -> None:
         """Remove the folder for launchers' temporary files."""

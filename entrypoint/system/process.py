@@ -127,6 +127,12 @@ def is_pipe(fd: int) -> bool:
     return False
 
 
+def tied(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command line with which the kernel kills the program when this process dies, if setpriv is there."""
+    setpriv = which("setpriv", os.environ.get("PATH", os.defpath))  # of util-linux
+    return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv else argv
+
+
 def kill_group(pid: int, signum: int) -> None:
     """Signal a rank: its process group if it leads one, otherwise the process and all processes below it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -74,6 +74,20 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     assert job.cluster.survivors() == []
 
 
+def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_joins(job: Job) -> None:
+    made, env = job.cluster, {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"}
+    env["ENTRYPOINT_LOG_DIR"] = str(made.folder / "log")
+    for rank in (1, 0):
+        job.start(rank, **env)
+    until(lambda: "EP507" in made.err(0), 30, "the roll call is over")
+    job.start(2, **env)
+    job.up(3)
+    assert "not there: worker-2" in made.err(0)
+    assert made.err(0).count("nodes are here") == 1
+    assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
+    assert made.survivors() == []
+
+
 @pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
 def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster

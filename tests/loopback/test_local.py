@@ -242,7 +242,7 @@ def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
 
 
 def test_a_second_run_beside_the_first_that_measures_the_network_too(local: Callable[..., Local]) -> None:
-    """Each has a port for it; and its page is there when the run is over."""
+    """The page of each is there when the run is over."""
     env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "1"}
     jobs = [local("--nodes", "2", "--launcher", "plain", "--", "true", **env) for _ in range(2)]
     for job in jobs:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from entrypoint.netcheck.process import FILE
 from tests import netdelay
-from tests.cluster import Cluster, free_port, until
+from tests.cluster import Cluster, until
 from tests.loopback.conftest import ip
 
 pytestmark = pytest.mark.see
@@ -30,7 +30,7 @@ DELAY = 0.2  # seconds
 
 
 def start(job: Cluster, *words: str, more: dict[int, dict[str, str]] | None = None, **env: str) -> None:
-    env = {"NETCHECK_SECONDS": "0.1", "NETCHECK_PORT": str(free_port()), **env}
+    env = {"NETCHECK_SECONDS": "0.1", **env}
     ours = {f"ENTRYPOINT_{name}": value for name, value in env.items()}
     for rank in reversed(range(job.nodes)):
         own = {"ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}"), **(more or {}).get(rank, {})}
@@ -83,7 +83,7 @@ def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Mak
         assert job.out(0).startswith("node  ")
     said = [json.loads(line) for line in (job.err(0) + job.err(1)).splitlines()]
     assert {each["node"] for each in said} == {"worker-0", "worker-1"}
-    assert any(each["text"].startswith("netcheck: wrote ") for each in said)
+    assert any(each["text"].startswith("wrote ") for each in said)
     control = cluster(2)
     job_words = ("run", "--launcher", "plain", "--", "echo", "ran")
     start(control, *job_words, LOGS_FORMAT="json", NETCHECK_WHEN="before")
@@ -99,6 +99,7 @@ def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Ma
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert (job.out(0), job.out(1)) == ("ran\n", "ran\n")  # stdout is the program's
     assert "usual: " in job.err(0)
+    assert job.err(0).count("nodes are here") == 1, "one boot"
     assert len(seen(job)["pairs"]) == 1
 
 
@@ -117,7 +118,7 @@ def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) ->
         assert "(limit 1e+06)" in job.err(rank)
 
 
-def test_restarts_measure_again(cluster: Make) -> None:
+def test_restarts_measure_until_it_is_fit(cluster: Make) -> None:
     job = cluster(2)
     asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6", "RESTARTS": "1"}
     start(job, "run", "--launcher", "plain", "--", "echo", "ran", **asked)
@@ -148,7 +149,8 @@ def test_a_node_that_runs_the_job_meanwhile_is_named(cluster: Make) -> None:
     job.start(1, argv=(*OURS, "run", "--launcher", "plain", "--", "true"))
     job.start(0, argv=(*OURS, "netcheck"))
     assert job.ends(60) == {0: 78, 1: 78}, job.both()
-    assert "launcher" in job.err(0)
+    assert "the nodes disagree on launcher" in job.err(0)
+    assert "plain (netcheck)" in job.err(0)
 
 
 def test_one_node_has_no_network(cluster: Make) -> None:
@@ -158,137 +160,53 @@ def test_one_node_has_no_network(cluster: Make) -> None:
     assert "EP012 a network check needs two nodes | this job has one | " in job.err(0)
 
 
-def test_a_port_that_is_taken_is_named(cluster: Make) -> None:
-    job = cluster(2)
-    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
-        port = str(taken.getsockname()[1])
-        start(job, "netcheck", NETCHECK_PORT=port)
-        assert job.ends(60) == {0: 71, 1: 71}, job.both()
-    assert f"EP014 cannot listen on port {port} | Address already in use | " in job.err(1)
-
-
-def test_a_stranger_is_turned_away_and_named(cluster: Make) -> None:
-    job, port = cluster(2), free_port()
-    start(job, "netcheck", NETCHECK_PORT=str(port), NETCHECK_SECONDS="1")
-    stranger: list[socket.socket] = []
-
-    def connects() -> bool:
+def helper(job: Cluster, rank: int) -> int:
+    """The process that measures for a node; 0 if there is none."""
+    ours = {str(FILE).encode(), f"ENTRYPOINT_RUN_DIR={job.run_dir(rank)}".encode()}
+    for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            stranger.append(socket.create_connection(("127.0.0.1", port), timeout=5))
-        return bool(stranger)
-
-    until(connects, 20, "worker-0 listens")
-    with stranger[0] as link:
-        link.sendall(bytes(64))  # no proof
-        link.settimeout(10)
-        said = b""
-        while part := link.recv(4096):
-            said += part
-    assert said.startswith(b"entrypoint netcheck 2\n")
-    assert len(said) < 100  # a challenge, and nothing after it
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
-    assert [each.split()[-1] for each in seen(job)["strangers"]] == ["worker-0"]
-    assert "rejected, without the job's token: " in job.out(0)
-
-
-# Passes connections on, without the secret, and changes some words of what passes; a line for each change.
-RELAY = """
-import socket, sys, threading
-old, new = (word.encode() for word in sys.argv[4:6])
-def carry(source, sink):
-    try:
-        while data := source.recv(1 << 16):
-            if old in data:
-                print("changed", flush=True)
-            sink.sendall(data.replace(old, new))
-        sink.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
-with socket.create_server(("127.0.0.2", int(sys.argv[1]))) as listener:
-    print("listens", flush=True)
-    while True:
-        link, _ = listener.accept()
-        try:
-            there = socket.create_connection((sys.argv[2], int(sys.argv[3])))
-        except OSError:
-            link.close()
-            continue
-        for pair in ((link, there), (there, link)):
-            threading.Thread(target=carry, args=pair, daemon=True).start()
-"""
-
-
-@pytest.mark.promise(
-    "a relay changes, repeats or invents nothing of a network check",
-    control="the relay that changes nothing, in the same test",
-)
-@pytest.mark.parametrize(
-    ("old", "new", "status"),
-    [
-        ('"latency_ms": 0.', '"latency_ms": 9.', 75),
-        ('"kind": "Figures"', '"kind": "Echo"   ', 75),
-        ('"seconds": 0.1', '"seconds": 0.3', 75),
-        ("nothing that passes", "", 0),
-    ],
-    ids=["a figure", "a kind", "an order", "control"],
-)
-def test_a_relay_without_the_secret_changes_nothing(old: str, new: str, status: int, cluster: Make) -> None:
-    """It is between worker-1 and worker-0, and sees what worker-1 measured with worker-2."""
-    job, port, between = cluster(3), free_port(), free_port()
-    words = [sys.executable, "-c", RELAY, str(between), "127.0.0.2", str(port), old, new]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as relay:
-        assert relay.stdout is not None
-        assert relay.stdout.readline() == "listens\n"
-        through = {1: {"ENTRYPOINT_NETCHECK_PORT": str(between)}}
-        start(job, "netcheck", NETCHECK_PORT=str(port), more=through)
-        ends = job.ends(90)
-        relay.kill()
-        changed = relay.stdout.read().count("changed")
-    assert ends == dict.fromkeys(range(3), status), job.both()
-    if status:
-        assert changed
-        assert "worker-1" in job.err(0)
-        assert "not fit for this job" in job.err(0)
-    else:
-        assert not changed
-
-
-def test_sigterm_ends_it_on_every_node(cluster: Make) -> None:
-    job = cluster(2)
-    start(job, "netcheck", NETCHECK_SECONDS="20")
-    until(lambda: (job.run_dir(1) / "netcheck.settings").exists() and "starting" in job.err(1), 20, "it runs")
-    job.signal(1, signal.SIGTERM)
-    assert job.ends(40) == {0: 143, 1: 143}, job.both()
-    assert job.survivors() == []
-
-
-def pid_of_program(job: Cluster, rank: int) -> int:
-    """The check's program on a node."""
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            if words[1:2] == [b"-I"] and os.fsencode(job.run_dir(rank)) in words and b"--" not in words:
+            if ours <= {*(entry / "cmdline").read_bytes().split(b"\0"), *(entry / "environ").read_bytes().split(b"\0")}:
                 return int(entry.name)
     return 0
 
 
+@pytest.mark.parametrize("words", [["netcheck"], ["run", "--launcher", "plain", "--", "true"]], ids=["alone", "before"])
+@pytest.mark.parametrize("node", [0, 1])
+def test_sigterm_ends_it_on_every_node(words: list[str], node: int, cluster: Make) -> None:
+    job = cluster(2)
+    start(job, *words, NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
+    until(lambda: helper(job, 0) and helper(job, 1), 20, "it measures")
+    job.signal(node, signal.SIGTERM)
+    assert job.ends(10) == {0: 143, 1: 143}, job.both()
+    assert job.survivors() == []
+
+
+@pytest.mark.promise("the helper that measures the network never outlives its entrypoint")
+def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(cluster: Make) -> None:
+    job = cluster(2)
+    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
+    until(lambda: helper(job, 0) and helper(job, 1), 20, "it measures")
+    job.signal(1, signal.SIGKILL)
+    assert job.ends(40) == {0: 75, 1: -9}, job.both()
+    assert "EP602 node-1 is lost" in job.err(0)
+    assert job.out(0) == ""
+    until(lambda: not helper(job, 1), 10, "its helper has ended")
+
+
 @pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
-def test_a_program_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
+def test_a_helper_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
     job = cluster(3)
-    start(job, "netcheck", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
-    pids: list[int] = []
-    until(lambda: pids.append(pid_of_program(job, 2)) or pids[-1], 20, "its program runs")
-    os.kill(pids[-1], signal.SIGSTOP)
-    try:
-        assert job.ends(100) == dict.fromkeys(range(3), 75), job.both()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pids[-1], signal.SIGCONT)
+    start(job, "netcheck", NETCHECK_SECONDS="5", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
+    until(lambda: helper(job, 2), 20, "its helper runs")
+    os.kill(helper(job, 2), signal.SIGSTOP)
+    assert job.ends(100) == dict.fromkeys(range(3), 75), job.both()
     assert "worker-2 (node-2) cannot be reached: " in job.err(0)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen(job)["pairs"]}
     assert errors[0, 1] == ""
     assert errors[0, 2]
     assert errors[1, 2]
+    assert helper(job, 2) == 0
+    assert job.survivors() == []
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -10,11 +10,20 @@ import yaml
 from tests.contract import LIST, contract
 
 REMOVED = {
-    "fields": {"kubernetes.patch", "metrics.file"},
-    "variables": {"ENTRYPOINT_KUBERNETES_PATCH", "ENTRYPOINT_METRICS_FILE", "ENTRYPOINT_TIMEOUTS_LEASE"},
+    "fields": {"kubernetes.patch", "metrics.file", "netcheck.port"},
+    "variables": {
+        "ENTRYPOINT_KUBERNETES_PATCH",
+        "ENTRYPOINT_METRICS_FILE",
+        "ENTRYPOINT_NETCHECK_PORT",
+        "ENTRYPOINT_TIMEOUTS_LEASE",
+    },
     "flags": {"deploy --patch", "report --otel"},
-    "messages": {"EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65"},
+    "messages": {"EP014 71", "EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65"},
 }
+for plan in ("mpirun", "torchrun", "one program"):
+    REMOVED.setdefault("json", set()).update(
+        f"plan of {plan}.settings.netcheck.port.{key}" for key in ("origin", "value")
+    )
 BEFORE: dict[str, list[str]] = yaml.safe_load(LIST.read_text())
 
 

@@ -12,17 +12,16 @@ import pytest
 
 from entrypoint.netcheck import link as netlink
 from entrypoint.netcheck import measure
-from entrypoint.netcheck.link import Deadline, PeerLink, Unauthenticated, admit, connect
-from entrypoint.netcheck.messages import Drain, Echo, MeasurePair, Pour, Received
-from entrypoint.wire import Invalid
+from entrypoint.netcheck.link import DRAIN, ECHO, POUR, Deadline, Listener, Unauthenticated, admit, connect
+from entrypoint.netcheck.messages import pair_limit
 
 pytestmark = pytest.mark.see
 TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 
 
 @pytest.fixture
-def server() -> Iterator[measure.PairServer]:
-    made = measure.PairServer(TOKEN)
+def server() -> Iterator[Listener]:
+    made = Listener(TOKEN, measure.serve)
     yield made
     made.close()
 
@@ -33,7 +32,7 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
     sockets: list[socket.socket] = []
 
     def make(does: Callable[[socket.socket], None]) -> int:
-        listener = netlink.listen(0)
+        listener = netlink.listen()
         sockets.append(listener)
 
         def serve() -> None:
@@ -51,7 +50,7 @@ def peer() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
 
 
 @pytest.mark.control("nobody without the job's token takes part in its network check")
-def test_two_nodes_of_a_job_measure(server: measure.PairServer) -> None:
+def test_two_nodes_of_a_job_measure(server: Listener) -> None:
     figures = measure.measure("127.0.0.1", server.port, TOKEN, 0.1)
     assert 0 < figures.latency_ms <= figures.worst_ms < 1000
     assert figures.there_gbps > 0.01
@@ -60,7 +59,7 @@ def test_two_nodes_of_a_job_measure(server: measure.PairServer) -> None:
 
 
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
-def test_a_node_of_another_job_is_turned_away_and_named(server: measure.PairServer) -> None:
+def test_a_node_of_another_job_is_turned_away_and_named(server: Listener) -> None:
     with pytest.raises(Unauthenticated, match="it turned this node away: another secret"):
         measure.measure("127.0.0.1", server.port, OTHER, 0.1)
     assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
@@ -72,37 +71,70 @@ def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> N
 
     def imitate(link: socket.socket) -> None:
         link.sendall(netlink._MAGIC + bytes(32))
-        said = netlink.read(link, 64, Deadline(5))
-        link.sendall(said[32:])  # the client's own proof, sent back
+        said = netlink.read(link, 73, Deadline(5))
+        link.sendall(said[41:])  # the client's own proof, sent back
 
     with pytest.raises(Unauthenticated, match="it does not have this job's token"):
-        connect("127.0.0.1", peer(imitate), TOKEN)
+        connect("127.0.0.1", peer(imitate), TOKEN, ECHO, 0.0)
 
 
 def test_something_else_on_the_port_is_said(peer: Callable[..., int]) -> None:
     with pytest.raises(Unauthenticated, match="something else answers there"):
-        connect("127.0.0.1", peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))), TOKEN)
+        connect("127.0.0.1", peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))), TOKEN, ECHO, 0.0)
 
 
-@pytest.mark.promise("nobody without the job's token takes part in its network check")
-def test_the_token_never_travels(peer: Callable[..., int], server: measure.PairServer) -> None:
-    """All bytes of both sides, seen by one who passes them on."""
+def between(
+    peer: Callable[..., int], server: Listener, change: Callable[[int, bytes], bytes]
+) -> tuple[int, list[bytes]]:
+    """A port whose connections one without the token passes on to the server; what it saw of the handshake."""
     seen: list[bytes] = []
 
     def pass_on(link: socket.socket) -> None:
-        with socket.create_connection(("127.0.0.1", server.port)) as there:
-            for source, sink, size in ((there, link, 54), (link, there, 64), (there, link, 32)):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)) as there:
+            for number, (source, sink, size) in enumerate(((there, link, 54), (link, there, 73), (there, link, 32))):
                 seen.append(netlink.read(source, size, Deadline(5)))
-                sink.sendall(seen[-1])
+                sink.sendall(change(number, seen[-1]))
+        link.close()
 
-    connect("127.0.0.1", peer(pass_on), TOKEN).close()
-    assert [len(each) for each in seen] == [54, 64, 32]
+    return peer(pass_on), seen
+
+
+@pytest.mark.promise("nobody without the job's token takes part in its network check")
+def test_the_token_never_travels(peer: Callable[..., int], server: Listener) -> None:
+    port, seen = between(peer, server, lambda number, data: data)
+    with connect("127.0.0.1", port, TOKEN, ECHO, 0.0):
+        pass
+    assert [len(each) for each in seen] == [54, 73, 32]
     whole = b"".join(seen)
     assert TOKEN not in whole
     assert not any(TOKEN[at : at + 8] in whole for at in range(len(TOKEN) - 8))
 
 
-def test_no_two_challenges_are_alike(server: measure.PairServer) -> None:
+@pytest.mark.promise(
+    "a relay changes, repeats or invents nothing of a network check", control="the handshake above, which passes"
+)
+@pytest.mark.parametrize(("part", "at"), [(0, 30), (1, 0), (1, 32), (1, 40), (1, 50), (2, 5)])
+def test_every_byte_of_a_handshake_and_its_order_is_authenticated(
+    part: int, at: int, peer: Callable[..., int], server: Listener
+) -> None:
+    def change(number: int, data: bytes) -> bytes:
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if number == part else data
+
+    port, _ = between(peer, server, change)
+    with pytest.raises(Unauthenticated):
+        connect("127.0.0.1", port, TOKEN, DRAIN, 0.5)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 61.0])
+@pytest.mark.parametrize("order", [ECHO, DRAIN, POUR])
+def test_an_order_that_no_node_gives_is_refused(order: bytes, seconds: float, server: Listener) -> None:
+    with pytest.raises(Unauthenticated):
+        connect("127.0.0.1", server.port, TOKEN, order, seconds)
+    with pytest.raises(Unauthenticated):
+        connect("127.0.0.1", server.port, TOKEN, b"x", 0.5)
+
+
+def test_no_two_challenges_are_alike(server: Listener) -> None:
     said = []
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", server.port)) as link:
@@ -112,12 +144,12 @@ def test_no_two_challenges_are_alike(server: measure.PairServer) -> None:
 
 @pytest.mark.control("unauthenticated connections keep no node out of a network check")
 def test_who_says_nothing_is_not_waited_for(
-    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: measure.PairServer
+    peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: Listener
 ) -> None:
     monkeypatch.setattr(netlink, "HANDSHAKE", 0.3)
     silent, begun = threading.Event(), time.monotonic()
     with pytest.raises(TimeoutError):
-        connect("127.0.0.1", peer(lambda link: silent.wait(10) and None), TOKEN)
+        connect("127.0.0.1", peer(lambda link: silent.wait(10) and None), TOKEN, ECHO, 0.0)
     with socket.create_connection(("127.0.0.1", server.port)) as link, link.makefile("rb") as said:
         assert len(said.read()) == 54  # and then the end
     assert time.monotonic() - begun < 5
@@ -152,111 +184,21 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
     silent = threading.Event()
 
     def swallow(link: socket.socket) -> None:
-        admit(link, TOKEN).receive(5, Echo, Drain, Pour)
+        admit(link, TOKEN)
         silent.wait(10)
 
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         measure.measure("127.0.0.1", peer(swallow), TOKEN, 0.1)
-    assert time.monotonic() - begun < measure.limit(0.1)
+    assert time.monotonic() - begun < pair_limit(0.1)
     silent.set()
 
 
-@pytest.fixture
-def pair(server: measure.PairServer) -> Iterator[tuple[PeerLink, PeerLink]]:
-    """The two ends of a link, both in this test."""
-    one, other = socket.socketpair()
-    yield PeerLink(one, b"a" * 32, b"b" * 32), PeerLink(other, b"b" * 32, b"a" * 32)
-    one.close()
-    other.close()
-
-
-@pytest.mark.control("a relay changes, repeats or invents nothing of a network check")
-def test_a_message_passes(pair: tuple[PeerLink, PeerLink]) -> None:
-    for number in range(3):
-        order = MeasurePair(number, "é", 7, 0.5)
-        pair[0].send(order, 5)
-        pair[1].send(Received(float(number)), 5)
-        assert pair[1].receive(5, MeasurePair) == order
-        assert pair[0].receive(5, MeasurePair, Received) == Received(float(number))
-
-
-@pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
-def test_every_byte_of_a_message_is_authenticated(pair: tuple[PeerLink, PeerLink]) -> None:
-    """The same message passes where nobody has touched it: the control."""
-    here, there = pair
-    here.send(Received(9.5), 5)
-    whole = there.socket.recv(4096)
-    for at in range(4, len(whole)):
-        here.socket.sendall(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(Invalid, match="a message that was changed on its way"):
-            there.receive(5, Received)
-    here.socket.sendall(whole)
-    assert there.receive(5, Received) == Received(9.5)
-
-
-@pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
-def test_a_message_that_is_taken_from_elsewhere_is_none(pair: tuple[PeerLink, PeerLink]) -> None:
-    here, there = pair
-    here.send(Received(1), 5)
-    first = there.socket.recv(4096)
-    here.send(Received(2), 5)
-    second = there.socket.recv(4096)
-
-    def refused(by: PeerLink, sent: bytes) -> None:
-        other = there if by is here else here
-        other.socket.sendall(sent)
-        with pytest.raises(Invalid, match="changed on its way"):
-            by.receive(5, Received)
-
-    refused(here, first)  # back to who sent it
-    refused(there, second)  # before the other one
-    here.socket.sendall(first)
-    assert there.receive(5, Received) == Received(1)
-    refused(there, first)  # again
-    here.socket.sendall(second)
-    assert there.receive(5, Received) == Received(2)
-
-
-def test_two_links_of_the_same_nodes_have_other_keys(server: measure.PairServer) -> None:
-    with connect("127.0.0.1", server.port, TOKEN) as one, connect("127.0.0.1", server.port, TOKEN) as other:
+def test_two_links_of_the_same_nodes_have_other_keys(server: Listener) -> None:
+    words = "127.0.0.1", server.port, TOKEN, ECHO, 0.0
+    with connect(*words) as one, connect(*words) as other:
         assert one.expected(bytes(64)) != other.expected(bytes(64))
-        assert one.expected(bytes(64)) != one.answer(bytes(64))  # nor have the two directions
-
-
-DEEP = "[" * 30000
-NONSENSE = {
-    "a number beyond all": '{"kind": "Received", "gbps": 1e400}',
-    "a number of many digits": f'{{"kind": "Received", "gbps": {"9" * 5000}}}',
-    "a number of less digits": f'{{"kind": "Received", "gbps": {"9" * 400}}}',
-    "no number": '{"kind": "Received", "gbps": NaN}',
-    "below all": '{"kind": "Received", "gbps": -1}',
-    "a truth": '{"kind": "Received", "gbps": true}',
-    "deep": f'{{"kind": "Received", "gbps": {DEEP}{"]" * 30000}}}',
-    "deep and broken": DEEP,
-    "another kind": '{"kind": "Echo"}',
-    "a kind that is none": '{"kind": [1]}',
-    "nothing": "",
-    "a list": "[]",
-    "no text": "\udcff",
-}
-
-
-@pytest.mark.promise("a node that sends nonsense ends no other node's part of the network check")
-@pytest.mark.parametrize("text", NONSENSE.values(), ids=list(NONSENSE))
-def test_what_no_node_says_is_invalid(
-    text: str, pair: tuple[PeerLink, PeerLink], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(netlink, "pack", lambda message: text.encode("utf-8", "surrogateescape"))
-    pair[0].send(None, 5)
-    with pytest.raises(Invalid):
-        pair[1].receive(5, Received)
-
-
-def test_a_message_of_any_length_is_not_waited_for(pair: tuple[PeerLink, PeerLink]) -> None:
-    pair[0].socket.sendall(b"\xff\xff\xff\xff")
-    with pytest.raises(Invalid, match="too long"):
-        pair[1].receive(5, Received)
+        assert one.expected(bytes(64)) != one.seal(bytes(64))  # nor have the two directions
 
 
 @pytest.mark.promise("a relay changes, repeats or invents nothing of a network check")
@@ -264,24 +206,23 @@ def test_a_round_trip_that_another_answers_is_none(peer: Callable[..., int]) -> 
     """A relay that sends a trip back at once would make the network look better than it is."""
 
     def echo(link: socket.socket) -> None:
-        there = admit(link, TOKEN)
-        there.receive(5, Echo)
+        admit(link, TOKEN)
         with contextlib.suppress(OSError):
             while True:
                 link.sendall(netlink.read(link, 64, Deadline(5)))
 
-    with pytest.raises(Invalid, match="a round trip that was changed on its way"):
+    with pytest.raises(Unauthenticated, match="a round trip that was changed on its way"):
         measure.measure("127.0.0.1", peer(echo), TOKEN, 0.1)
 
 
 @pytest.mark.promise("unauthenticated connections keep no node out of a network check")
-def test_idle_connections_of_one_address_keep_nobody_out(server: measure.PairServer) -> None:
+def test_idle_connections_of_one_address_keep_nobody_out(server: Listener) -> None:
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
     try:
         figures = measure.measure("127.0.0.1", server.port, TOKEN, 0.1)
         assert figures.there_gbps > 0.01
         assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
-        assert len(server._listener._waiting) <= netlink._MOST_OF_ONE
+        assert len(server._waiting) <= netlink._MOST_OF_ONE
     finally:
         for each in idle:
             each.close()
@@ -299,12 +240,13 @@ def test_too_few_file_handles_do_not_end_a_listener(monkeypatch: pytest.MonkeyPa
                 raise OSError(24, "Too many open files")
             return super().accept()
 
-    def listen(port: int) -> socket.socket:
-        plain = netlink.listen(port)
+    def listen() -> socket.socket:
+        plain = plain_listen()
         return Short(plain.family, plain.type, plain.proto, plain.detach())
 
-    monkeypatch.setattr(measure, "listen", listen)
-    server = measure.PairServer(TOKEN)
+    plain_listen = netlink.listen
+    monkeypatch.setattr(netlink, "listen", listen)
+    server = Listener(TOKEN, measure.serve)
     assert measure.measure("127.0.0.1", server.port, TOKEN, 0.1).there_gbps > 0.01
     assert Short.refused == 0
     server.close()

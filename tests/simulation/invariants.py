@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from entrypoint import heartbeat
+from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import REJOIN
-from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, NEVER, PEERS, Schedule
+from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
+from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, LIMIT, MEASURES, NEVER, PEERS, Schedule
 from tests.simulation.world import World
 
 _PATIENCE = heartbeat.patience(HEARTBEAT)
@@ -15,6 +17,8 @@ _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the
 def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
+    if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
+        attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
     return begun + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt + stood_still + PEERS
@@ -53,7 +57,12 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
     signalled = {rank for rank, number in world.signals.items() if number}
-    own = {schedule.other_version, *_turned_away(schedule), *signalled}  # that have reasons of their own
+    own = {
+        schedule.other_version,
+        schedule.nonsense,
+        *_turned_away(schedule),
+        *signalled,
+    }  # that have reasons of their own
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
             seen = _final(world, rank)
@@ -70,9 +79,11 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     """No more attempts than were asked for, and none after a program's own failure."""
     leader = world.containers[0]
     wrong = []
-    if leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
+    # A node that lies is never started, and tells a leader that has replaced another nothing of earlier attempts.
+    lies = schedule.nonsense is not None
+    if not lies and leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
         wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
-    if schedule.status and not schedule.faults and not schedule.mpirun and leader.boots > 1:
+    if schedule.status and not (schedule.faults or schedule.mpirun or _is_unfit(schedule)) and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     own = sum(fault.node == 0 for fault in schedule.of("kill", "reboot"))
     if world.told_to_stop and leader.boots > max(world.told_to_stop) + own:
@@ -102,6 +113,7 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
 def _unwritable(schedule: Schedule, world: World) -> list[str]:
     """A node that fails between its check and its session tells all: they end with its status once all are there."""
     odd = schedule.not_ready is not None or schedule.other_version is not None or schedule.look is not None
+    odd = odd or _is_unfit(schedule)
     if schedule.unwritable is None or odd or schedule.least or schedule.faults or max(schedule.starts) > 30:
         return []
     by, wrong = max(schedule.starts) + _MARGIN, []
@@ -117,6 +129,7 @@ def _comes_back(schedule: Schedule, world: World) -> list[str]:
     """A worker whose container starts again before the job begins is called again, and the job runs."""
     usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
+    plain = plain and not _is_unfit(schedule)
     if not plain or schedule.least or len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
@@ -137,6 +150,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
         not world.stopped_between
         or 0 in harmed
         or schedule.least
+        or _is_unfit(schedule)
         or schedule.not_ready is not None
         or schedule.unwritable is not None
     ):
@@ -160,6 +174,12 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     ended, status, reason = _final(world, 0)
+    if schedule.measure is not None and _is_unfit(schedule):
+        if schedule.faults or (status == 75 and f"-{_is_unfit(schedule)}" in reason):
+            return []
+        return [f"the network is not fit, and the status is {status} ({reason})"]
+    if world.hit_inquiry and not schedule.restarts:
+        return _in_inquiry(schedule, world)
     if not schedule.faults and schedule.hangs is not None:
         return [] if status == 78 else [f"node-{schedule.hangs} did not look, and the status is {status} ({reason})"]
     if not schedule.faults:
@@ -207,9 +227,38 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _is_unfit(schedule: Schedule) -> str:
+    """Return the number of the node that does not pass a network check; "" if all do."""
+    if schedule.measure is None:
+        return ""
+    return next((str(node) for node in (schedule.slow, schedule.nonsense, schedule.hangs) if node is not None), "")
+
+
+def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
+    """What happens while the nodes are asked ends the job on all of them soon, and is the reason."""
+    (fault,) = schedule.faults
+    statuses = {"stop": 143, "twice": 143, "fault": 71} | dict.fromkeys(("kill", "reboot", "vanish", "cut", "lie"), 75)
+    if fault.kind not in statuses or (not fault.node and fault.kind not in ("stop", "twice")):
+        return []
+    if _final(world, 0)[0] < fault.at + 5 * schedule.latency:
+        return []  # the inquiry was over when the leader heard of it
+    wrong, soon = (
+        [],
+        fault.at + GRACE + _PATIENCE + _MARGIN + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0),
+    )
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank) if each.outcomes else (0.0, statuses[fault.kind], "")
+        its_own = each.rank == fault.node and fault.kind not in ("stop", "twice")
+        if not its_own and (status != statuses[fault.kind] or ended > soon):
+            wrong.append(f"{fault.kind} on node-{fault.node} during an inquiry, and node-{each.rank} ended at "
+                         f"{ended:.1f} s, not by {soon:.1f} s, with {status} ({reason})")  # fmt: skip
+    return wrong
+
+
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds up nobody."""
     usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    usual = usual and not _is_unfit(schedule)
     if not usual or schedule.look is not None or not world.meetings or schedule.faults or NEVER in schedule.starts:
         return []
     wrong = []

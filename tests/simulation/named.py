@@ -35,6 +35,7 @@ def _elastic(*faults: Fault, **how: Any) -> Schedule:
 
 _PHASES = {
     "phases: one node alone": Named(_job(1), (0,)),
+    "phases: SIGTERM while one node alone writes its files": Named(_job(1, Fault(0.0, "stop", 0)), (143,), by=1),
     "phases: SIGTERM while the leader derives its keys": Named(
         _job(2, Fault(0.02, "stop", 0)), (143, 69), by=PEERS + 20
     ),
@@ -139,7 +140,48 @@ NAMED = {
     "check: a node comes when the others have left": Named(
         _job(3, look=1.0, starts=(0.0, 0.0, 60.0)), (69, 69, 69), by=110, reason="1 of 2 peers did not answer"
     ),
-    "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 69), by=60),
+    "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 143), by=5),
+    "check: SIGTERM to a worker": Named(_job(3, Fault(2, "stop", 1), look=4.0), (143, 143, 143), by=5),
+    "netcheck: it is measured, then the program runs, in one boot": Named(_job(3, measure=0.5), (0, 0, 0), by=20),
+    "netcheck: an attempt after the start is not measured again": Named(
+        _job(3, Fault(9, "kill", 1, seconds=1.0), restarts=1, measure=0.5), (0, 0, 0), by=40, attempts=2
+    ),
+    "netcheck: a slow node": Named(
+        _job(3, measure=0.5, slow=1), (75, 75, 75), by=10, reason="EP013 the network is not fit for this job | worker-1"
+    ),
+    "netcheck: with restarts it is measured until it is fit": Named(
+        _job(2, measure=0.5, slow=1, restarts=2), (75, 75), by=20, attempts=3
+    ),
+    "netcheck: a node is silent": Named(
+        _job(3, measure=0.5, hangs=2), (75, 75, 75), by=45, reason="worker-2 does not answer: no answer within 30s"
+    ),
+    "netcheck: a node is silent in a round": Named(
+        _job(3, measure=0.5, hangs=1, seed=1), (75, 75, 75), by=90, reason="does not answer: no answer within 64.2s"
+    ),
+    "netcheck: a node lies": Named(_job(3, measure=0.5, nonsense=1), (75, 69, 75), by=50, reason=f"{_LIES}neither"),
+    "netcheck: a node is lost in a round": Named(
+        _job(3, Fault(2, "kill", 1), measure=1.0), (75, None, 75), by=20, reason="node-1 is lost"
+    ),
+    "netcheck: SIGTERM to a worker in a round": Named(_job(3, Fault(2, "stop", 1), measure=1.0), (143, 143, 143), by=5),
+    "netcheck: SIGTERM to the leader in a round": Named(
+        _job(3, Fault(2, "stop", 0), measure=1.0), (143, 143, 143), by=5
+    ),
+    "netcheck: the leader is killed in a round, and comes again": Named(
+        _job(3, Fault(2, "kill", 0, seconds=1.0), measure=1.0), (0, 0, 0), by=30
+    ),
+    "elastic netcheck: those that are there are measured": Named(
+        _elastic(measure=0.5, starts=(0.0, 0.0, 15.0)), (0, 0, 0), by=45
+    ),
+    "elastic netcheck: a node that comes meanwhile joins": Named(
+        _elastic(measure=2.0, starts=(0.0, 0.0, 12.0)), (0, 0, 0), by=40
+    ),
+    "elastic netcheck: a node is killed in a round": Named(
+        _elastic(Fault(4, "kill", 2), measure=2.0), (0, 0, None), by=40
+    ),
+    "elastic netcheck: a node lies": Named(_elastic(measure=0.5, nonsense=1), (0, 0, 0), by=40),
+    "elastic netcheck: too few are left": Named(
+        _elastic(Fault(4, "kill", 2), Fault(4.5, "kill", 1), measure=2.0), (75, None, None), by=20
+    ),
     "issue 25, 6: a worker has no room for its session": Named(
         _job(3, unwritable=2), (73, 73, 73), by=10, reason="no room for the session on node-2"
     ),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import events, messages
+from entrypoint.netcheck import messages as netcheck
 from entrypoint.ranks import below
 from tests.simulation.schedule import GRACE
 
@@ -64,6 +65,7 @@ class Programs:
         self.leader_boot = 0  # of the leader that has started what runs here
         self.started = False
         self.stopped = False
+        self._question = -1  # the number of the last one
 
     def order(self, message: Any) -> None:
         """Do as the leader says."""
@@ -75,8 +77,8 @@ class Programs:
             self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Stacks):
             self._tell(messages.StacksShown())
-        elif isinstance(message, messages.Probe):
-            self._see()
+        elif isinstance(message, messages.Question):
+            self._answer(message)
         elif isinstance(message, messages.Stop):
             self._stop(message.grace)
 
@@ -87,10 +89,29 @@ class Programs:
         boot = self._boot
         self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
 
-    def _see(self) -> None:
-        schedule = self._world.schedule
-        if schedule.hangs != self._container.rank:
-            self._tell(messages.ProbeResult({}), schedule.look or 0.0)
+    def _answer(self, question: messages.Question) -> None:
+        """Answer, unless another question comes before that."""
+        schedule, me, kind = self._world.schedule, self._container.rank, question.body.get("kind", "")
+        self._question = question.number
+        peer = int.from_bytes(map(int, question.body.get("host", "10.255.255.255").split(".")[1:]), "big")
+        latency = 9.0 if schedule.slow in (me, peer) else 0.1
+        answers: dict[str, Any] = {
+            "Open": netcheck.Ready(1),
+            "MeasurePair": netcheck.Figures(latency, latency, 9.0, 9.0, ()),
+            "ServeReduce": netcheck.Ready(1) if schedule.seed % 3 else netcheck.Unable("no torch"),
+            "Reduce": netcheck.SweepEnd("gloo", ((1024, 0.1),), "", ()),
+        }
+        body = netcheck.packed(answers[kind]) if kind else {}
+        if schedule.nonsense == me:
+            body = {"kind": "Nothing", "handles": "many"}
+        late = schedule.seed % 2 and me < schedule.nodes - 1 < 3  # only when it is to measure, as the last one is not
+        if schedule.hangs != me or (kind == "Open" and late):
+            boot, seconds = self._boot, schedule.measure if kind else schedule.look
+            self._world.after(seconds or 0.0, lambda: self._reply(boot, messages.Reply(question.number, body)))
+
+    def _reply(self, boot: int, reply: messages.Reply) -> None:
+        if self._container.is_boot(boot) and self._question == reply.number:
+            self._container.give(events.MessageReceived(self._container.rank, reply))
 
     def _start(self) -> None:
         self.started = True

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN, LIMIT = 10.0, 5.0, 40.0, 30.0, 10.0, 6.0  # seconds, in every simulated job
+MEASURES = 20.0  # seconds for the rounds of a network check
 NEVER = 1e6  # seconds: later than any simulated job may last
 
 # What can happen to a node, and how it is said in a timeline.
@@ -64,7 +65,10 @@ class Schedule:
     faults: tuple[Fault, ...] = ()
     seed: int = 0
     look: float | None = None  # a `check` instead of a job: seconds that a node takes to look at itself
-    hangs: int | None = None  # a node that never ends to look at itself
+    hangs: int | None = None  # a node that never ends to look at itself, or to measure
+    measure: float | None = None  # a network check before the job: seconds that a node takes for each question
+    slow: int | None = None  # a node whose network misses the limit
+    nonsense: int | None = None  # a worker whose answers to the leader's questions are none
     apart: int | None = None  # a node whose programs run in a process group of their own, as under timeout(1)
     swept: bool = False  # a worker that ends takes its sshd with it, and what that has not passed on yet
 
@@ -105,6 +109,8 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         schedule = replace(schedule, restarts=0, status=0, mpirun="", look=look, hangs=hangs)
     elif size in (3, 4, 5) and schedule.launcher == "torchrun" and random.random() < 0.5:
         schedule = _elastic(random, schedule)
+    if schedule.look is None and random.random() < 0.1:
+        schedule = _measured(random, schedule, begun)
     schedule = replace(schedule, swept=random.random() < 0.5, passes=random.choice((0.0, 0.0, 0.0, 4.0)))
     schedule = replace(schedule, apart=random.randrange(size) if random.random() < 0.2 else None)
     if random.random() < 0.05 and not schedule.least:
@@ -116,13 +122,32 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     return _restarted_early(random, schedule) if random.random() < 0.02 and size > 2 else schedule
 
 
+def _measured(random: Random, schedule: Schedule, begun: float) -> Schedule:
+    """The same job, whose network is measured before it; often something happens just then."""
+    node, last = random.randrange(1, schedule.nodes), random.random()
+    measure = random.choice((0.0, 0.3, 2.0))
+    faults = schedule.faults
+    if random.random() < 0.5:
+        spread = (JOIN if schedule.least else 0.0) + 4 * measure + 2.0
+        faults = tuple(replace(each, at=begun - 1 + random.uniform(0, spread)) for each in faults)
+    return replace(
+        schedule,
+        measure=measure,
+        slow=node if last < 0.1 else None,
+        nonsense=node if 0.1 <= last < 0.2 else None,
+        hangs=random.randrange(schedule.nodes) if 0.2 <= last < 0.3 else None,
+        faults=tuple(sorted(faults, key=lambda each: each.at)),
+    )
+
+
 def _restarted_early(random: Random, schedule: Schedule) -> Schedule:
     """The same job, of which one worker starts again while the roll call waits for the last one."""
     starts = [start % 5 for start in schedule.starts[:-1]]
     node, at = random.randrange(1, schedule.nodes - 1), random.uniform(6, 12)
     restart = Fault(at, random.choice(("kill", "reboot")), node, random.choice((1.0, 5.0)))
     return replace(
-        schedule, starts=(*starts, at + 15), least=0, mpirun="", look=None, hangs=None, other_version=None,
+        schedule, starts=(*starts, at + 15), least=0, mpirun="", look=None, hangs=None, slow=None, nonsense=None,
+        other_version=None,
         not_ready=None, far=None, waits=False, faults=(restart,),
     )  # fmt: skip
 
@@ -136,7 +161,8 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
     if random.random() < 0.3:  # while the attempt ends
         stops = [Fault(loss.at + random.uniform(0, 5), "stop", 0)]
     return replace(
-        schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, other_version=None,
+        schedule, launcher="mpirun", restarts=2, status=0, mpirun="", look=None, hangs=None, slow=None, nonsense=None,
+        other_version=None,
         not_ready=None, unwritable=None, passes=0.0, duration=20.0, faults=(loss, *stops),
     )  # fmt: skip
 

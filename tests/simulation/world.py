@@ -12,12 +12,14 @@ from functools import lru_cache, partial
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.check.report import question
+from entrypoint.check.report import CheckOptions
+from entrypoint.check.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.netcheck.inquiry import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
 from entrypoint.record.nodes import NodeTable
@@ -25,7 +27,19 @@ from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 from tests.simulation.programs import Meeting, Mpirun, Programs
-from tests.simulation.schedule import BETWEEN, GRACE, HEARTBEAT, JOIN, LAUNCH, LIMIT, NEVER, PEERS, Fault, Schedule
+from tests.simulation.schedule import (
+    BETWEEN,
+    GRACE,
+    HEARTBEAT,
+    JOIN,
+    LAUNCH,
+    LIMIT,
+    MEASURES,
+    NEVER,
+    PEERS,
+    Fault,
+    Schedule,
+)
 
 _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
@@ -35,18 +49,26 @@ NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room fo
 
 
 @lru_cache(maxsize=64)
-def plans(nodes: int, launcher: str, restarts: int, least: int, ranks: int = 0) -> tuple[JobSpec, Plan, Plan]:
-    """The spec of such a job, and the real plans of its leader and of one worker."""
+def plans(
+    nodes: int, launcher: str, restarts: int, least: int, ranks: int = 0, asks: str = ""
+) -> tuple[JobSpec, Plan, Plan]:
+    """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check, netcheck or ""."""
     hosts = ", ".join(f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes))
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
         f"restarts: {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n"
         f"{f'mpi: {{np: {ranks}}}' if ranks else ''}\n"
+        f"netcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\n"
         f"timeouts: {{peers: {PEERS}, join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
-    leader = settle(spec, _FACTS)
-    return spec, leader, settle(spec, _FACTS, replace(leader.topology, me=min(1, nodes - 1)))
+    inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
+    leader = replace(settle(spec, _FACTS), inquiry=inquiries.get(asks))
+    return (
+        spec,
+        leader,
+        replace(settle(spec, _FACTS, replace(leader.topology, me=min(1, nodes - 1))), inquiry=leader.inquiry),
+    )
 
 
 class Session:
@@ -134,6 +156,9 @@ class Container:
         self.sessions: dict[int, Session] = {}  # of the leader, to each worker; of a worker, under 0
         self.outcomes: list[tuple[float, Outcome]] = []  # of each boot that ended by itself
         self.over = self.killed = False
+        self.has_started = self.measured = (
+            False  # whether an attempt has, and its network was measured, in this container
+        )
         self.stops = 0  # signals that its entrypoint has got, in whichever attempt
         self.between = False  # whether it has ended an attempt, and not begun the next one
         self._calls: set[int] = set()
@@ -148,8 +173,9 @@ class Container:
     def start(self) -> None:
         """Its entrypoint starts, or starts again."""
         spec, leader, worker = self._world.plans
-        if self._world.schedule.look is not None:
-            leader, worker = (replace(plan, check=question(LIMIT)) for plan in (leader, worker))
+        if self.has_started and leader.inquiry:
+            asked = replace(leader.inquiry, is_over=True)
+            leader, worker = (replace(plan, inquiry=asked) for plan in (leader, worker))
         self.boots += 1
         self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
@@ -184,6 +210,7 @@ class Container:
         if self.machine is not None:
             self._world.log(self.rank, "killed")
             self.killed, self.stops = True, 0
+            self.has_started = self.measured = False
             self._leave()
 
     def _leave(self) -> None:
@@ -331,7 +358,7 @@ class Container:
         spec, leader, _ = self._world.plans
         version = "another" if self._world.schedule.other_version == self.rank else __version__
         hosts = tuple(node.host for node in leader.topology.nodes)
-        return messages.Hello(version, hosts, self.rank, leader.launcher, {}, spec.timeouts.heartbeat, name, "10.0.0.1")
+        return messages.Hello(version, hosts, self.rank, leader.task, {}, spec.timeouts.heartbeat, name, "10.0.0.1")
 
     def stranger(self) -> None:
         """Another leader with the same keys calls: a running job's node is not its to take."""
@@ -375,6 +402,11 @@ class Container:
         if self.printed > 1:
             self._world.violate("a check prints more than one table")
 
+    def _do_writefiles(self, action: actions.WriteFiles) -> None:
+        if self.has_started:
+            self._world.violate("the network is measured again")
+        self.measured = True
+
     def _do_answer(self, action: actions.Answer) -> None:
         pass
 
@@ -414,6 +446,7 @@ class Container:
         outcome = action.outcome
         assert self.machine is not None
         attempt = self.machine.attempt
+        self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
             self._world.watch_last_word(self)
@@ -434,7 +467,8 @@ class World:
     def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
         self.schedule, self.now = schedule, 0.0
         ranks = schedule.nodes - 1 if schedule.empty is not None else 0
-        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks)
+        asks = "check" if schedule.look is not None else "netcheck" if schedule.measure is not None else ""
+        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks, asks)
         self.needed = schedule.least or ranks or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -448,6 +482,7 @@ class World:
         self.began = self.done = 0.0  # when the last attempt's ranks were started, and when its result was told
         self.released = (0, messages.Release(1, "", False, False))  # leader's boot, what it said last
         self.hit_running = False  # whether programs ran when something went wrong last
+        self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
         self.told_to_stop: set[int] = set()  # boots of the leader that got SIGTERM before their result was told
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
@@ -515,6 +550,8 @@ class World:
             return
         self.log(fault.node, fault)
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
+        leader = self.containers[0].machine
+        self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
             "kill",
             "vanish",
@@ -645,6 +682,10 @@ class World:
         if sender.rank == 0 and isinstance(action.message, messages.Start):
             self.began = self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
+            if self.schedule.measure is not None and not sender.measured:
+                self.violate("the job starts, and its network was not measured")
+            if self.schedule.slow is not None and not self.schedule.least:
+                self.violate("the job starts, and its network is not fit")
             if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
         if sender.rank == 0 and isinstance(action.message, messages.Release):

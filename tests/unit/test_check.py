@@ -22,8 +22,8 @@ from entrypoint.check.observed import (
     Port,
     Refusal,
 )
-from entrypoint.check.report import report
-from entrypoint.model import Check, Facts, Finding, NodeReport, Outcome, Plan
+from entrypoint.check.report import CheckOptions, report
+from entrypoint.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.values import replace
 from entrypoint.wire import Invalid, read, to_json
 
@@ -451,23 +451,23 @@ def test_the_table() -> None:
 
 def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
     failed = Outcome(69, "1 of 2 peers did not answer | c (refused) | see that they run")
-    made = report(Check(30.0, json=True), PLAN, {0: GOOD}, reports(0.0, 0.0), failed)
-    whole = json.loads(made.text)
+    made = report(CheckOptions(30.0, json=True), PLAN, {0: GOOD}, reports(0.0, 0.0), failed)
+    whole = json.loads(made.answer)
     assert made.outcome == failed
     assert (whole["status"], list(whole["observed"])) == (69, ["worker-0"])
     bad = [(each["id"], each["seen"], each["nodes"]) for each in whole["findings"] if each["level"] == "error"]
     assert bad == [("roll-call", "c (refused)", []), ("no-answer", "no answer", ["worker-1"])]
 
 
-@pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("mpirun (check)", 78), ("torchrun (check)", 0)])
+@pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("torchrun", 0)])
 def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
     seen = {
         rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)
     }
     job = replace(plan(launcher=launcher.split()[0]), launcher=launcher)
-    made = report(Check(30.0), job, seen, reports(0.0, 0.0))
-    assert made.outcome.status == ended, made.text
-    assert made.text.startswith(
+    made = report(CheckOptions(30.0), job, seen, reports(0.0, 0.0))
+    assert made.outcome.status == ended, made.answer
+    assert made.answer.startswith(
         f"job job: 3 nodes, 6 ranks, launcher {launcher.split()[0]}; looked at: worker-0, worker-1"
     )
 
@@ -476,6 +476,6 @@ def test_a_node_that_cannot_take_part_is_one_line() -> None:
     reason = "cannot start mpirun: No such file"
     there = {0: replace(reports(0.0)[0], not_ready=Outcome(127, reason))}
     for seen, ids in ((replace(GOOD, refused=(Refusal(127, reason),)), ["refused"]), (GOOD, ["not-ready"])):
-        made = report(Check(30.0, json=True), PLAN, {0: seen}, there)
-        found = [each["id"] for each in json.loads(made.text)["findings"] if each["level"] == "error"]
+        made = report(CheckOptions(30.0, json=True), PLAN, {0: seen}, there)
+        found = [each["id"] for each in json.loads(made.answer)["findings"] if each["level"] == "error"]
         assert (found, made.outcome.status) == (ids, 78)

@@ -78,7 +78,6 @@ def test_a_node_knows_itself_and_the_others() -> None:
         "ENTRYPOINT_MINDSPORE_PORT": "20003",
         "ENTRYPOINT_TENSORFLOW_PORT": "20004",
         "ENTRYPOINT_RAY_PORT": "20006",
-        "ENTRYPOINT_NETCHECK_PORT": "20014",
         "ENTRYPOINT_LOG_DIR": "/tmp/x-log",
     }
 

@@ -14,7 +14,6 @@ from entrypoint.netcheck.page import page, step
 from entrypoint.netcheck.pairs import chosen, rounds
 from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, as_json, bus_bandwidth
 from entrypoint.netcheck.table import text
-from entrypoint.values import replace
 from tests.netchecks import Change, made_up, made_up_page, of, slow
 
 pytestmark = pytest.mark.see
@@ -223,17 +222,3 @@ def test_what_others_said_is_text_on_the_page() -> None:
 
 def test_colours_go_from_usual_to_ten_times_worse() -> None:
     assert [step(times) for times in (0.1, 1, 1.5, 2, 4, 9.9, 10, 1e9)] == [0, 0, 0, 1, 3, 4, 5, 5]
-
-
-def test_a_node_whose_message_was_invalid_fails_by_name_whatever_its_figures() -> None:
-    """The pairs may all be well, as where only its part of the all-reduce was forged."""
-    well = of(3)
-    assert findings(well, WARN) == ()
-    result = replace(well, invalid=((1, "a message that was changed on its way"),))
-    (found,) = findings(result, WARN)
-    says = "worker-1 sent an invalid message: a message that was changed on its way"
-    assert (found.nodes, found.fails, found.text) == ((1,), True, says)
-    assert summary([found]) == says
-    assert says in text(result, (found,))
-    assert as_json(result, (found,))["findings"][0]["causes"] == ["invalid"]
-    assert says in page(result, (found,), "demo")

@@ -1,15 +1,10 @@
-"""What a roll call takes into account: calls that are for another node, and whether the job has run before."""
+"""What a roll call takes into account: calls that are for another node."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
-import pytest
-
 from entrypoint import __version__
 from entrypoint.job.messages import Hello
-from entrypoint.job.rollcall import Misdirected, has_run
+from entrypoint.job.rollcall import Misdirected
 from entrypoint.model import Device, Node, Topology
 
 HOSTS = ("a", "b", "c")
@@ -43,19 +38,3 @@ def test_other_hosts_and_another_toolkit_are_a_mistake_at_once() -> None:
     calls = of_node(2)
     assert not calls.takes(hello(1, ("a", "B", "c")), 100.0)
     assert not calls.takes(hello(1, toolkit="0.0.1"), 100.0)
-
-
-@pytest.mark.parametrize(
-    ("attempt", "netcheck", "launcher", "ran"),
-    [
-        (1, "never", "plain", False),
-        (2, "never", "plain", True),
-        (1, "before", "netcheck", False),
-        (1, "before", "plain", True),  # the check has run
-        (2, "before", "netcheck", True),
-    ],
-)
-def test_whether_something_of_the_job_has_run(attempt: int, netcheck: str, launcher: str, ran: bool) -> None:
-    spec: Any = SimpleNamespace(netcheck=SimpleNamespace(when=netcheck))
-    draft: Any = SimpleNamespace(launcher=launcher)
-    assert has_run(spec, draft, attempt) is ran

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
-from entrypoint.check.report import question
+from entrypoint.check.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
@@ -41,7 +41,7 @@ SAMPLES = {
         messages.ForceStop(),
         messages.Signal("SIGUSR1"),
         messages.Stopped(),
-        messages.ProbeResult({}),
+        messages.Reply(0, {}),
         messages.Phases((), 0.0, 0.0, 0.0, 0.0),
         messages.Goodbye(),
         messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
@@ -50,7 +50,7 @@ SAMPLES = {
         messages.Ping(0),
         messages.Stacks(),
         messages.Stop(1.0),
-        messages.Probe(),
+        messages.Question(0, {}),
         messages.ReleaseFailedRanks(),
         messages.Release(0, "done", True, False),
     )
@@ -65,10 +65,11 @@ class Node:
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
-        draft = replace(settle(job, FACTS), check=question(1.0) if check else None)
+        draft = replace(settle(job, FACTS), inquiry=inquiry(CheckOptions(1.0)) if check else None)
         self.now, self.done = 1000.0, []
         self.answered = 0  # how many of these are
         self.launch = draft.launch
+        self.hello = replace(SAMPLES[messages.Hello], launcher=draft.task)
         self.machine: Any = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
         self.told(events.Started())
         self.told(events.KeysReady())
@@ -119,11 +120,11 @@ LATER = {messages.NodeInfo, messages.Taken, messages.Reject}  # answers to the r
 NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messages.Daemon, messages.Limit}
 NO_JOB = {messages.RankStart, messages.RankEnd, messages.Ended, messages.Met, messages.DaemonStarted, messages.Limit}
 REFUSED = {
-    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.ProbeResult},
-    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.ProbeResult},
-    "torchrun": LATER | NO_RANKS | {messages.Met, messages.ProbeResult},
-    "plain": LATER | NO_RANKS | {messages.Met, messages.ProbeResult},
-    "elastic": LATER | NO_RANKS | {messages.ProbeResult},
+    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
+    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
+    "torchrun": LATER | NO_RANKS | {messages.Met, messages.Reply},
+    "plain": LATER | NO_RANKS | {messages.Met, messages.Reply},
+    "elastic": LATER | NO_RANKS | {messages.Reply},
 }
 
 
@@ -174,11 +175,39 @@ def test_what_only_the_own_node_says(message: type) -> None:
     assert node.outcome is None or node.outcome.status == 0
 
 
-def test_a_check_hears_of_a_check_alone() -> None:
+@pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
+@pytest.mark.parametrize(
+    "said",
+    [messages.RankStart(0, 9), messages.Reply(2, {}), messages.Reply(99, {}), messages.Reply(1, {"handles": "many"})],
+    ids=["a rank", "for another node", "to no question", "nonsense"],
+)
+def test_a_check_hears_of_a_check_alone(said: Any) -> None:
+    """The questions are 0 for the leader's node, 1 and 2 for the others."""
     node = Node(check=True)
     node.answers(1, 2)
-    node.hears(messages.RankStart(0, 9))
+    node.hears(said)
     assert node.rejected() == {1}
+
+
+@pytest.mark.control("a node is believed only about itself, its own ranks and its own programs")
+def test_a_check_hears_a_node_s_own_answer_once() -> None:
+    node = Node(check=True)
+    node.answers(1, 2)
+    node.hears(messages.Reply(1, {}), messages.Reply(1, {"handles": "many"}))
+    assert node.rejected() == set()
+    node.hears(messages.Reply(0, {}), sender=0)
+    assert node.hears(messages.Reply(2, {}), sender=2)[0].text.startswith("job ")
+    assert node.outcome == Outcome(0, "check of 3 nodes: nothing is wrong")
+
+
+def test_an_answer_is_for_the_leader_that_has_asked() -> None:
+    node = Node(me=1, check=True)
+    reply = messages.Reply(0, {})
+    node.hears(node.hello, messages.Question(0, {}), sender=0)
+    assert actions.Send(0, reply) in node.hears(reply, sender=1)
+    node.told(events.SessionLost(0, "killed"))
+    node.hears(node.hello, sender=0)
+    assert node.hears(reply, sender=1) == []
 
 
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
@@ -196,8 +225,8 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
     started &= called
     refused = {
         (False, False): set(messages.FROM_LEADER) - {messages.Hello},
-        (True, False): {messages.StartDaemon, messages.Probe, messages.Release},
-        (True, True): {messages.Hello, messages.Probe},
+        (True, False): {messages.StartDaemon, messages.Question, messages.Release},
+        (True, True): {messages.Hello, messages.Question},
     }[called, started]
     if message not in refused:
         return
@@ -216,7 +245,7 @@ def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
         (Node(me=1, check=True), SAMPLES[messages.Release]),
         (Node(me=1), messages.Release(69, "2 peers did not answer", False, False)),
     ):
-        node.hears(SAMPLES[messages.Hello], message, sender=0)
+        node.hears(node.hello, message, sender=0)
         assert node.outcome
         assert node.outcome.status == message.status
 

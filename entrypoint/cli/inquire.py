@@ -1,0 +1,72 @@
+"""What `check` and `netcheck` share: a boot without start hooks and programs, in which worker-0 asks all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from entrypoint.cli import inputs
+from entrypoint.values import replace
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from entrypoint.model import Facts, Inquiry, Outcome, Plan
+    from entrypoint.output.log import Logger
+    from entrypoint.spec import JobSpec
+    from entrypoint.system.signals import Signals
+
+_NO_PROGRAM = ("true",)  # stands for the job's program if none is given
+
+
+def act(
+    args: argparse.Namespace,
+    log: Logger,
+    of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
+    **settings: Any,
+) -> int:
+    """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this node's outcome already.
+
+    Returns the exit status. Raises ConfigError if there is no roll call.
+    """
+    from entrypoint.model import Outcome
+    from entrypoint.plan import locate, settle
+    from entrypoint.system.signals import Signals, StoppedBySignal
+
+    try:
+        signals = Signals(log)
+        signals.watch()
+        spec, facts = inputs.job(args)
+        log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+        spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
+        topology = locate(spec, facts)
+        log.node = topology.this.label
+        plan = settle(spec, facts, topology)
+        asked = of(spec, facts, plan)
+        outcome = asked if isinstance(asked, Outcome) else _ask(spec, facts, replace(plan, inquiry=asked), signals, log)
+    except StoppedBySignal as stop:
+        outcome = stop.outcome
+    log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
+    return outcome.status
+
+
+def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
+    import asyncio
+    import time
+
+    from entrypoint.errors import ConfigError
+    from entrypoint.node import Attempt, boot
+    from entrypoint.record.file import RecordFile
+    from entrypoint.record.recorder import TimelineRecorder
+    from entrypoint.system import checks, process
+
+    if plan.mode != "coordinated":
+        hint = "remove roll_call, and give all nodes a secret; or check each node on its own, by `entrypoint check`"
+        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
+    process.hide_memory()
+    log.name = plan.topology.this.label
+    plan, unusable = checks.run_dir(spec, facts, plan)
+    signals.hold()
+    # Nothing of an inquiry is kept.
+    recorder = TimelineRecorder(plan.topology, (), time.monotonic())
+    return asyncio.run(boot(Attempt(spec, facts, plan, unusable), signals, log, recorder, RecordFile(log)))[0]
