@@ -86,7 +86,9 @@ def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, l
         number = numbers[rank]
         first = sum(count or 0 for count in numbers[:rank])
         if number is None and not access.driver:
-            raise ConfigError("EP801 how many cards has each node?", f"device: {device}, and no slots", "add slots: 8")
+            raise ConfigError(
+                "EP801 number of cards per node unknown", f"device: {device}, and no slots", "add slots: 8"
+            )
         cards = [str(card) for card in range(first, first + (number or 0))]
         if access.driver and number != 0:
             which = {"count": "all"} if number is None else {"device_ids": cards}

@@ -91,12 +91,16 @@ def _indented(value: Any, columns: int) -> Raw:
     return Raw(indent(dump(value), " " * columns).removesuffix("\n"))
 
 
-def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
+def _number_of_pods(spec: JobSpec, options: Options) -> int:
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError(
-            "EP800 how many Pods should there be?", "the spec has no hosts", "add --nodes 2, or hosts: with any names"
-        )
+        hint = "add --nodes 2, or hosts: with any names"
+        raise ConfigError("EP800 number of Pods unknown", "the spec has no hosts", hint)
+    return nodes
+
+
+def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
+    nodes = _number_of_pods(spec, options)
     name = _kind(options)
     kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
@@ -110,7 +114,9 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
         detail = f"--kind {name}, and no slots"
-        raise ConfigError("EP801 how many ranks has each node? This kind counts them by itself", detail, "add slots: 8")
+        raise ConfigError(
+            "EP801 number of ranks per node unknown: this kind counts them itself", detail, "add slots: 8"
+        )
     command = own_command(spec)
     argv = ["entrypoint", "run", *(["--", *command] if command else [])]
     hosts = [host + (f":{number}" if number else "") for host, number in zip(names, host_slots, strict=True)]
@@ -162,7 +168,7 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
         )
     if slots == {None}:
         detail = f"device: {spec.device}, and no slots"
-        raise ConfigError("EP801 how many cards has each node?", detail, f"add slots: 8, or --resource {card}=8")
+        raise ConfigError("EP801 number of cards per node unknown", detail, f"add slots: 8, or --resource {card}=8")
     return {card: str(slots.pop()), **limits}
 
 

@@ -32,13 +32,13 @@ def render(spec: JobSpec, options: Options) -> str:
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError("EP800 how many instances should the job get?", "the spec has no hosts", "add --nodes 2")
+        raise ConfigError("EP800 number of instances unknown", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
         detail = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
         raise UsageError("EP803 ModelArts names the hosts", detail, f"leave it out, and say --nodes {nodes}")
     if not options.flavor:
         hint = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
-        raise UsageError("EP805 which instances should the job get?", "no --flavor", hint)
+        raise UsageError("EP805 instance type unknown", "no --flavor", hint)
     variables, secrets = written(spec)
     if secrets:
         hint = "take them out, and give them as the job's environment variables in the console"

@@ -41,7 +41,7 @@ def render(spec: JobSpec, options: Options) -> str:
     """
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError("EP800 how many nodes should the job get?", "the spec has no hosts", "add --nodes 2")
+        raise ConfigError("EP800 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
         hint = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
         raise UsageError("EP803 Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", hint)
@@ -132,7 +132,7 @@ def _gres(spec: JobSpec, requested: dict[str, str], slots: int | None) -> str:
             raise ConfigError("EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint)
         if slots is None:
             detail = f"device: {spec.device}, and no slots"
-            raise ConfigError("EP801 how many cards has each node?", detail, "add slots: 8, or --resource gpu=8")
+            raise ConfigError("EP801 number of cards per node unknown", detail, "add slots: 8, or --resource gpu=8")
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 

@@ -300,7 +300,7 @@ class Leader:
         silent = self._machine.now - peer.heard
         seen = f"nothing heard of it for {silent:.0f}s"
         if silent <= self._heartbeat_timeout:
-            seen = f"its session ended, last word {silent:.1f}s before"
+            seen = f"its session ended, last message {silent:.1f}s before"
         lost = f"EP602 {host} is lost: {why or seen}"
         reason = lost if why else self._peers.stood_still(self._machine.now) or lost
         self.state.enter(Phase.LOST, node, reason)
@@ -368,7 +368,7 @@ class Leader:
 
     def _reject(self, node: int, why: str) -> None:
         """A node has said what it may not say: it has failed, as one that sends what is no message."""
-        why = f"it says what no node of this job does: {why}"
+        why = f"it sent an invalid message: {why}"
         if node == self._me:
             raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
         self._act(actions.CloseSession(node))

@@ -55,7 +55,7 @@ class Peers(dict[int, Peer]):
         self._due = now
 
     def stood_still(self, now: float) -> str:
-        """A sentence, if this node just stood still for longer than peers wait; else ""."""
+        """A sentence, if this node just was suspended for longer than peers wait; else ""."""
         if not self._stood > self.limit or now - self._stood_until > self.limit:
             return ""
-        return f"EP603 {self._host} stood still for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"
+        return f"EP603 {self._host} was suspended for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"

@@ -200,4 +200,4 @@ def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, 
     do = "give all nodes the same hosts, in the same order, and each its own index and address"
     same = f"both have index {topology.me} of {short(hosts)}"
     seen = same if hosts == theirs else difference(hosts, topology.this.host, theirs, theirs[0])
-    return "EP504 two nodes believe to be the first", seen, do
+    return "EP504 two nodes act as worker-0", seen, do

@@ -209,7 +209,7 @@ class Worker:
         self._act(actions.StopCalling())
         self.attempt = message.attempt
         role = "starting" if self._draft.launch.programs else "this node's ranks are started from there"
-        self._machine.log(f"{self._topology.leader.host} has everyone; {role}")
+        self._machine.log(f"{self._topology.leader.host} has reached all nodes; {role}")
         self._do(message)
         self._due = self._machine.now
         self._look_for_silence()

@@ -31,7 +31,7 @@ def node_count(spec: JobSpec, requested: int | None) -> int:
     """Return the number of nodes: as requested, or the number of the spec's hosts. Raises UsageError."""
     nodes = requested if requested is not None else len(spec.hosts)
     if requested is None and not nodes:
-        raise UsageError("EP020 how many nodes should there be?", "the spec has no hosts", "add --nodes 2")
+        raise UsageError("EP020 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
     if not 1 <= nodes <= MOST:
         raise UsageError(f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more")
     return nodes

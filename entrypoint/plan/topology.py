@@ -194,7 +194,7 @@ def _own_name(hostname: str, names: list[str]) -> int:
     ranks = ranks or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
     if len(ranks) != 1:
         raise ConfigError(
-            f"EP202 which of the {len(names)} nodes is this one? No index was given",
+            f"EP202 node index unknown: {len(names)} nodes are given and no index",
             f"host name {hostname!r} among {some(names, 4)}",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
         )

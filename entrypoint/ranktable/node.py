@@ -72,7 +72,7 @@ def find(table: RankTable, node_names: Mapping[str, str]) -> Server:
     searched = ", ".join(f"{label}={name}" for label, name in node_names.items()) or "nothing"
     candidates = [" ".join((*server.pods, server.server_id)) for server in servers]
     raise ConfigError(
-        f"EP702 which node of rank table {table.where} is this one?",
+        f"EP702 this node is not identified in rank table {table.where}",
         f"{ambiguous}looked for {searched} among {some(candidates, 8)}",
         "name it as the table does: its pod in POD_NAME, or its server in HOST_IP",
     )

@@ -347,7 +347,7 @@ def _translated(error: BaseException, address: str) -> BaseException:
     if isinstance(error, paramiko.BadAuthenticationType) or reason == "Authentication failed.":
         return AttemptFailed(f"our key is refused by {address}", refused=True)
     descriptions = {
-        Invalid: f"{address} says what no node of this job does: {reason}",
+        Invalid: f"{address} sent an invalid message: {reason}",
         paramiko.SSHException: f"no ssh login at {address}: {reason}",
         TimeoutError: f"sshd at {address} is slow to answer",
         OSError: f"sshd at {address} closed the connection",

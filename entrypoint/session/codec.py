@@ -111,7 +111,7 @@ class Intake:
                 raise
             self._banner -= len(line) + 1
             if self._banner < 0:
-                raise Invalid(f"words without end, and no message{_excerpt(line)}") from None
+                raise Invalid(f"a line without an end that is no message{_excerpt(line)}") from None
             return None
         self._banner = None
         return message

@@ -65,7 +65,7 @@ class Session:
             data = self._channel.recv(65536)
             messages = self._intake.feed(data, time.monotonic())
         except Invalid as error:
-            self.close(f"it says what no node of this job does: {error}")
+            self.close(f"it sent an invalid message: {error}")
             return 0
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close(f"its session broke: {error or type(error).__name__}")
@@ -93,7 +93,7 @@ class Session:
         try:
             self._channel.sendall(codec.pack(message))
         except TimeoutError:
-            self.close("it takes nothing any more")
+            self.close("it reads nothing any more")
         except (OSError, EOFError, paramiko.SSHException):
             pass
 

@@ -227,7 +227,7 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
     mpi = chosen.get("mpi.interface")
     if general not in (None, "auto") and mpi not in (None, general):
         detail = f"{quoted(general)}, and {quoted(mpi)} ({items['mpi.interface'].place.source})"
-        yield "network.interface", "mpi.interface says something else", detail, "remove one of them"
+        yield "network.interface", "mpi.interface contradicts it", detail, "remove one of them"
     if chosen.get("ssh.compat") == "baked-keys":
         if "ssh.client_key" not in items:
             hint = "name the image's own private key there, such as /home/ma-user/.ssh/id_rsa"

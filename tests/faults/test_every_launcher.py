@@ -59,7 +59,7 @@ def test_worker_1_is_killed(make: Make, launcher: str, image: str) -> None:
     job.up()
     fault = job.kill("worker-1")
     assert job.ends() == {"worker-0": 75, "worker-1": 137}, job.logs()
-    assert "EP602 worker-1 is lost: its session ended, last word " in job.last_line("worker-0"), job.logs()
+    assert "EP602 worker-1 is lost: its session ended, last message " in job.last_line("worker-0"), job.logs()
     job.within(5, job.took(fault))
 
 

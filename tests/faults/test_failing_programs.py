@@ -81,7 +81,7 @@ def test_nobody_fails(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", f"{UP}echo done")
     assert job.ends(120) == dict.fromkeys(HOSTS, 0), job.logs()
-    assert "last " not in job.logs().replace("last word", ""), job.logs()
+    assert "last " not in job.logs().replace("last message", ""), job.logs()
 
 
 @BOTH

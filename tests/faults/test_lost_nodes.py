@@ -36,7 +36,7 @@ def test_a_worker_is_killed(make: Make, launcher: str) -> None:
     job = training(make, launcher)
     fault = job.kill("worker-2")
     assert job.ends() == {**dict.fromkeys(HOSTS, 75), "worker-2": 137}, job.logs()
-    all_say(job, "EP602 worker-2 is lost: its session ended, last word ", survivors("worker-2"))
+    all_say(job, "EP602 worker-2 is lost: its session ended, last message ", survivors("worker-2"))
     job.within(5, job.took(fault))
 
 
@@ -86,7 +86,7 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     # Whoever was away, finds that out as soon as it is back; worker-0 says that it was itself away.
     back = job.resume(lost)
     assert job.ends()[lost] == 75, job.logs()
-    all_say(job, "EP603 worker-0 stood still for " if lost == "worker-0" else " is lost: ", [lost])
+    all_say(job, "EP603 worker-0 was suspended for " if lost == "worker-0" else " is lost: ", [lost])
     assert job.took(back, [lost]) < 5
 
 

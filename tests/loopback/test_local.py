@@ -280,7 +280,7 @@ def test_a_variable_that_is_too_long_is_named(local: Callable[..., Local], launc
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--", "true"), 64, "EP020 how many nodes should there be? | the spec has no hosts | add --nodes 2"),
+        (("--", "true"), 64, "EP020 number of nodes unknown | the spec has no hosts | add --nodes 2"),
         (("--nodes", "0", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | 0 |"),
         (("--nodes", "two", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | two |"),
         (

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.see
 TREE = Path(__file__).parents[2]
 # What may be another in each run.
 _OTHER = (
-    r"ssh port \d+|\d+ processes|last word [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step \d+|\d+s/600s"
+    r"ssh port \d+|\d+ processes|last message [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step \d+|\d+s/600s"
     r"|\((no DNS|refused|not reached yet)\)"
 )
 

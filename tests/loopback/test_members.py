@@ -220,7 +220,9 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert "EP602 node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
-    assert re.search(r"EP603 node-0 stood still for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), job.both()
+    assert re.search(r"EP603 node-0 was suspended for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), (
+        job.both()
+    )
     assert "node-1 is lost" not in job.err(0), job.both()
 
 
@@ -258,7 +260,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     assert time.monotonic() - begun < 10, job.both()
     one, other = "node-0 has node-0, node-1; ", "node-1 has node-1, node-0; "
     for rank in range(2):
-        assert "EP504 two nodes believe to be the first | " in job.err(rank), job.both()
+        assert "EP504 two nodes act as worker-0 | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()
         assert other in job.err(rank), job.both()
 
@@ -268,7 +270,7 @@ def test_two_nodes_with_the_first_index_and_the_same_hosts_notice_it(cluster: Ma
     for rank, hosts in enumerate(("node-0=127.0.0.2,node-1=127.0.0.3", "node-0=127.0.0.3,node-1=127.0.0.2")):
         job.start(rank, "true", env={"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": "0"})
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    words = "EP504 two nodes believe to be the first | both have index 0 of node-0, node-1 | "
+    words = "EP504 two nodes act as worker-0 | both have index 0 of node-0, node-1 | "
     assert all(words in job.err(rank) for rank in range(2)), job.both()
 
 
@@ -280,7 +282,7 @@ def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: M
     until(lambda: "127.0.0.3 (that is node 0 of this job, at 127.0.0.3)" in job.err(0), 20, "its own answer")
     assert job.ends() == {0: 78}, job.both()
     assert time.monotonic() - begun > 8, job.both()
-    assert "EP504 two nodes believe to be the first | both have index 0 of 127.0.0.2, 127.0.0.3 | " in job.err(0)
+    assert "EP504 two nodes act as worker-0 | both have index 0 of 127.0.0.2, 127.0.0.3 | " in job.err(0)
 
 
 # -- what a node costs while training runs

@@ -127,7 +127,7 @@ while not os.path.exists("up"):
 WELL = "say('ended', status=0, what='mpirun', reason='mpirun exited with 0', tail=[], last=True)"
 START_OF = "say('rank_start', rank=rank, pid=os.getpid())"
 END_OF = "say('rank_end', rank=rank, status=0, tail=[], why='')"
-SAYS = "EP602 node-1 is lost: it says what no node of this job does: "
+SAYS = "EP602 node-1 is lost: it sent an invalid message: "
 
 
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
@@ -164,7 +164,7 @@ def test_a_peer_that_ends_well_before_the_start_ends_no_job(cluster: Make) -> No
     rogue(job, 1, lies)
     lead(job, "true", seconds="4")  # node-2 never comes
     assert leader_ends(job) == 69, job.both()
-    assert "node-1 (it says what no node of this job does: ended before the start)" in job.err(0)
+    assert "node-1 (it sent an invalid message: ended before the start)" in job.err(0)
 
 
 def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(cluster: Make) -> None:

@@ -47,7 +47,7 @@ def deploy(target: str, spec: str, *words: str) -> int:
         ("compose", TWO, ["--resource", "cpu=4"], 64, ["compose", "cpu"]),
         ("compose", TWO, ["--resource", "nvidia.com/gpu=1.5"], 64, ["1.5", "--resource nvidia.com/gpu="]),
         ("compose", TWO, ["--node-rank", "1"], 64, ["every container", "--node-rank 1"]),
-        ("compose", f"device: ascend\n{TWO}", [], 78, ["how many cards", "device: ascend"]),
+        ("compose", f"device: ascend\n{TWO}", [], 78, ["number of cards", "device: ascend"]),
         ("kubernetes", f"device: nvidia\n{UNEQUAL}", [], 78, ["all Pods", "slots 1, 2"]),
         ("kubernetes", f"env: {{S3_SECRET_KEY: planted}}\n{TWO}", [], 78, ["ConfigMap", "S3_SECRET_KEY"]),
         ("kubernetes", f"name: 1st\n{TWO}", [], 78, ["Service", "name: 1st"]),

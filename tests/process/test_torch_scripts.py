@@ -296,7 +296,7 @@ def test_a_task_of_srun_knows_its_node_by_slurm(bench: Bench) -> None:
     [
         (
             {"HOSTNAME": "elsewhere"},
-            "which of the 2 nodes is this one? | host name elsewhere, no index | set NODE_RANK (0 for worker-0)",
+            "node index unknown: 2 nodes are given and no index | host name elsewhere | set NODE_RANK (0 for worker-0)",
         ),
         ({"NODE_RANK": "2"}, "NODE_RANK is beyond the last node | 2 of 2 | count from 0, or set NNODES"),
         ({"NODE_RANK": "x"}, "NODE_RANK is not a whole number | 'x' | set NODE_RANK"),

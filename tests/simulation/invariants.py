@@ -200,7 +200,9 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if fault.kind == "forge" and not right:
         wrong.append(f"{name} spoke for the others, and the job ended with {status} ({reason})")
     if fault.kind == "freeze" and fault.seconds < HEARTBEAT and status:
-        wrong.append(f"EP603 {name} stood still for {fault.seconds:.1f} s, and the job ended with {status} ({reason})")
+        wrong.append(
+            f"EP603 {name} was suspended for {fault.seconds:.1f} s, and the job ended with {status} ({reason})"
+        )
     expected = {fault.status, 143} if fault.status in (1, 143) else {fault.status}
     if fault.kind == "fail" and world.failures and status not in expected:
         wrong.append(f"{name} failed with {fault.status}, and the job ended with {status} ({reason})")

@@ -49,7 +49,7 @@ _PHASES = {
     "phases: mpirun starts no rank on the leader": Named(_job(2, empty=0), (0, 0), by=30),
     "phases: mpirun starts no rank on a worker": Named(_job(2, empty=1), (0, 0), by=30),
 }
-_LIES = "node-1 is lost: it says what no node of this job does: "
+_LIES = "node-1 is lost: it sent an invalid message: "
 NAMED = {
     **_PHASES,
     "5: a worker's own failure after the roll call": Named(
@@ -95,7 +95,7 @@ NAMED = {
         _job(3, Fault(5, "kill", 2, seconds=1.0), Fault(7.5, "stop", 0), restarts=1), (143, 143, 143), by=60, attempts=2
     ),
     "15j: the leader stood still": Named(
-        _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)), (75, 75), reason="node-0 stood still for"
+        _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)), (75, 75), reason="node-0 was suspended for"
     ),
     "15k: a node cannot write": Named(_job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on node-2"),
     "15l: another leader calls a running job's node": Named(_job(2, Fault(5, "stranger", 1)), (0, 0)),

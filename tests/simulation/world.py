@@ -603,7 +603,7 @@ class World:
         elif fault.kind == "lie":
             session = container.sessions.get(0)
             if session and session.open:
-                session.close(fault.node, "it says what no node of this job does: nonsense")
+                session.close(fault.node, "it sent an invalid message: nonsense")
                 session.close(0)  # the leader ends it
         elif fault.kind == "forge":
             container.forge(fault.status)

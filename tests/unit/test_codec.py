@@ -218,7 +218,7 @@ def test_words_are_for_before_the_first_message_and_have_an_end() -> None:
     assert intake.feed(b"welcome\n\n{}\n" + pack(messages.Stopped()), 0.0) == [messages.Stopped()]
     assert refused(intake, b"welcome\n", 1) == "no message: welcome"
     assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000) == (
-        "words without end, and no message: welcome"
+        "a line without an end that is no message: welcome"
     )
 
 

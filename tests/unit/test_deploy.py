@@ -114,11 +114,11 @@ def test_no_dollar_is_lost() -> None:
         (
             "",
             {},
-            "EP800 how many Pods should there be? | the spec has no hosts | add --nodes 2, or hosts: with any names",
+            "EP800 number of Pods unknown | the spec has no hosts | add --nodes 2, or hosts: with any names",
         ),
         ("name: 1st", {"nodes": 2}, "EP820 a Service's name begins with a letter | name: 1st | use for example j1st"),
         (f"name: {'j' * 61}", {"nodes": 11}, f"{'j' * 61}-10 has 64 characters, DNS allows 63"),
-        ("device: nvidia", {"nodes": 2}, "EP801 how many cards has each node? | device: nvidia, and no slots"),
+        ("device: nvidia", {"nodes": 2}, "EP801 number of cards per node unknown | device: nvidia, and no slots"),
         (
             "name: demo\nenv: {S3_SECRET_KEY: planted, NOTE: x}",
             {"nodes": 2},
@@ -267,9 +267,9 @@ def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "EP800 how many nodes should the job get? | the spec has no hosts | add --nodes 2"),
+        ("", {"nodes": None}, "EP800 number of nodes unknown | the spec has no hosts | add --nodes 2"),
         ("hosts: [a:1, b:2]", {}, "EP801 all nodes of a Slurm job get as many cards | slots 1, 2"),
-        ("device: nvidia", {}, "EP801 how many cards has each node? | device: nvidia, and no slots"),
+        ("device: nvidia", {}, "EP801 number of cards per node unknown | device: nvidia, and no slots"),
         ("device: ascend\nslots: 8", {}, "EP804 each cluster has its own name for such cards | device: ascend"),
         ("", {"resources": ("huawei.com/Ascend910=8",)}, "EP804 Slurm has no such resource | huawei.com/Ascend910"),
         ("", {"resources": ("gpu=1.5",)}, "EP804 Slurm counts gpu in whole numbers | 1.5"),
@@ -331,8 +331,8 @@ def test_where_a_training_job_s_program_is() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "EP800 how many instances should the job get? | the spec has no hosts | add --nodes 2"),
-        ("", {"flavor": ""}, "EP805 which instances should the job get? | no --flavor"),
+        ("", {"nodes": None}, "EP800 number of instances unknown | the spec has no hosts | add --nodes 2"),
+        ("", {"flavor": ""}, "EP805 instance type unknown | no --flavor"),
         ("hosts: [a:1, b:2]", {}, "EP801 all instances of a training job are alike | slots 1, 2"),
         ("", {"code": "bucket/code"}, "EP806 this is no folder of OBS | --code bucket/code"),
         ("", {"logs": "s3://bucket"}, "EP806 this is no folder of OBS | --logs s3://bucket"),

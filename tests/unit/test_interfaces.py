@@ -342,7 +342,7 @@ def test_what_no_interface_is(text: str, words: str) -> None:
 
 def test_two_settings_that_say_different_things_are_an_error() -> None:
     text = "network: {interface: ib0}\ncommand: [x]\n"
-    with pytest.raises(SpecError, match=r"EP104 mpi.interface says something else .*eth0.*env MY_MPI_BTL_TCP_IF"):
+    with pytest.raises(SpecError, match=r"EP104 mpi.interface contradicts it .*eth0.*env MY_MPI_BTL_TCP_IF"):
         load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})
     load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "ib0"}, {})
     load("network: {interface: auto}", "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})

@@ -83,7 +83,7 @@ def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
             "hosts: [a, b]",
             "EP202 the host name does not say whether this Pod is a Job's, or a JobSet's",
         ),
-        (pod("js-w-1-0", 0), "hosts: [a, b]", "EP202 which of the 2 nodes is this one? No index was given"),
+        (pod("js-w-1-0", 0), "hosts: [a, b]", "EP202 node index unknown: 2 nodes are given and no index"),
     ],
 )
 def test_what_is_missing_is_said(facts: Facts, text: str, message: str) -> None:

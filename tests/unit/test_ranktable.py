@@ -300,7 +300,7 @@ def test_own(name: str, called: dict[str, str], ranks: list[int]) -> None:
 )
 def test_own_is_not_there(name: str, called: dict[str, str], seen: str) -> None:
     assert refusal(ranktable.own, read(f"good/{name}"), called) == (
-        f"EP702 which node of rank table <file> is this one? | {seen}"
+        f"EP702 this node is not identified in rank table <file> | {seen}"
         " | name it as the table does: its pod in POD_NAME, or its server in HOST_IP"
     )
 

@@ -149,7 +149,7 @@ def test_what_a_worker_may_say_of_a_running_job(launcher: str, message: type) ->
     if refused and launcher != "elastic":
         assert node.outcome
         assert node.outcome.status == 75
-        assert node.outcome.reason.startswith("EP602 b is lost: it says what no node of this job does: ")
+        assert node.outcome.reason.startswith("EP602 b is lost: it sent an invalid message: ")
         assert messages.kind_of(message) in node.outcome.reason
 
 
@@ -267,7 +267,7 @@ def test_a_worker_that_reports_all_ranks_ends_no_job_well(launcher: str) -> None
     node.hears(*starts(0, 1), sender=0)
     node.hears(*starts(*range(6)), *ends(*range(6)), messages.Ended(**WELL))
     assert node.outcome == Outcome(
-        75, "EP602 b is lost: it says what no node of this job does: that rank 0 runs there, which runs on a"
+        75, "EP602 b is lost: it sent an invalid message: that rank 0 runs there, which runs on a"
     )
 
 
@@ -295,7 +295,7 @@ def test_the_end_of_a_rank_is_believed_of_its_own_node() -> None:
         node.hears(*starts(2 * sender, 2 * sender + 1), sender=sender)
     node.hears(*ends(4, status=9))
     assert node.outcome
-    assert "EP602 b is lost: it says what no node of this job does: rank_end of a rank that does" in node.outcome.reason
+    assert "EP602 b is lost: it sent an invalid message: rank_end of a rank that does" in node.outcome.reason
 
 
 def test_the_control_of_an_end_that_is_its_own() -> None:

@@ -162,7 +162,7 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
 )
 def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> None:
     assert refusal(hosts(*names), hostname=hostname) == (
-        f"EP202 which of the {len(names)} nodes is this one? No index was given | {seen}"
+        f"EP202 node index unknown: {len(names)} nodes are given and no index | {seen}"
         " | set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names"
     )
 

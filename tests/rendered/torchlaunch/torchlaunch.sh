@@ -65,7 +65,7 @@ if [ -z "$NODE_RANK" ]; then
   done
   case $found in
     '' | ' '*' '*)
-      fail 78 "which of the $NNODES nodes is this one?" "host name $own, no index" "set NODE_RANK (0 for worker-0)"
+      fail 78 "node index unknown: $NNODES nodes are given and no index" "host name $own" "set NODE_RANK (0 for worker-0)"
       ;;
   esac
   NODE_RANK=${found# }
