@@ -149,7 +149,7 @@ class Worker:
         if self.outcome is not None and not isinstance(event.message, messages.Release):
             return  # this node is leaving; a leader that starts again finds the next one
         if why := self._wrong(event.message):
-            self._on_lost(events.SessionLost(_LEADER, f"it says what no leader does: {why}"))
+            self._on_lost(events.SessionLost(_LEADER, f"it sent an invalid message: {why}"))
             return
         _FROM_LEADER[type(event.message)](self, event.message)
 

@@ -96,7 +96,7 @@ class Endpoint:
                     if self._session is session:
                         self._on_message(message)
         except Invalid as error:
-            session.reason = f"it says what no leader does: {error}"
+            session.reason = f"it sent an invalid message: {error}"
         except OSError:  # it ended before it was opened
             pass
         finally:

@@ -264,7 +264,7 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
     try:
         job.start(1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint))
         job.start(0, *command)
-        until(lambda: "everyone" in job.err(1), 15, "the start")
+        until(lambda: "has reached all nodes" in job.err(1), 15, "the start")
         begun = time.monotonic()
         assert job.ends() == {0: 75, 1: 75}, job.both()
         assert max(job.ended_at.values()) - begun < 4

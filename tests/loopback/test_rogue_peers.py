@@ -88,7 +88,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
         (
             "say('node_info', **facts); await_start(); say('failed', status=256, reason='x', **own)",
             75,
-            "EP602 node-1 is lost: it says what no node of",
+            "EP602 node-1 is lost: it sent an invalid message",
         ),
         (
             "say('node_info', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",

@@ -192,7 +192,7 @@ async def test_who_says_what_no_leader_does_is_ended(folder: Path) -> None:
             leader.say(HELLO)
             await worker.heard.get()
             leader.say(b'{"kind": "nonsense"}\n')
-            assert await worker.lost.get() == "it says what no leader does: no kind of message"
+            assert await worker.lost.get() == "it sent an invalid message: no kind of message"
             assert await leader.ended() == -signal.SIGKILL
 
 

@@ -233,7 +233,7 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
     if started:
         assert node.outcome
         assert node.outcome.status == 75
-        assert f"it says what no leader does: {messages.kind_of(message)} " in node.outcome.reason
+        assert f"it sent an invalid message: {messages.kind_of(message)} " in node.outcome.reason
     else:  # it waits for its leader
         assert node.outcome is None
         assert [each for each in node.done[before:] if not isinstance(each, actions.Entered)] == []
