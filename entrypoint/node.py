@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,14 @@ from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.signals import Signals
 from entrypoint.system.sshd import Sshd
+from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
     from entrypoint.netcheck.process import HelperProcess
+
+_WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,54 @@ async def boot(
             log(f"{error.outcome.reason}; the roll call tells the other nodes")
 
 
+class Respondent:
+    """Answers the leader's questions by the feature that asks: the last one only, as a question replaces another."""
+
+    def __init__(self, attempt: Attempt, env: Mapping[str, str], callbacks: Callbacks) -> None:
+        self._attempt = attempt
+        self._env = env
+        self._tell = callbacks.tell
+        self._background = callbacks.background
+        self._answering: asyncio.Task[None] | None = None
+        self._helper: HelperProcess | None = None  # that measures the network, once it was asked for
+        self.token = ""  # of the job, once its keys are known
+
+    def ask(self, question: messages.Question) -> None:
+        """Find the answer, and tell it."""
+        self._cancel()
+        self._answering = self._background(self._reply(question))
+
+    async def _reply(self, question: messages.Question) -> None:
+        spec, facts, plan = self._attempt.spec, self._attempt.facts, self._attempt.plan
+        assert plan.inquiry
+        # A job that runs needs neither of these modules.
+        if plan.inquiry.name == "check":
+            from entrypoint.check.probe import observe
+
+            body = await observe(spec, facts, plan)
+        else:
+            from entrypoint.netcheck.process import HelperProcess
+
+            self._helper = self._helper or HelperProcess(plan.topology.python, self._env, self.token)
+            body = await self._helper.reply(question.body)
+        self._tell(messages.Reply(question.number, body))
+
+    def _cancel(self) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def stop(self) -> None:
+        """Answer nothing more."""
+        self._cancel()
+        if self._helper is not None:
+            self._helper.end()
+
+    async def close(self) -> None:
+        """Return when the helper has ended."""
+        if self._helper is not None:
+            await self._helper.close()
+
+
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it events."""
 
@@ -184,9 +235,7 @@ class Loop:
         self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
-        self._token = ""  # of the job, once its keys are known
-        self._answering: asyncio.Task[None] | None = None  # the last question
-        self._helper: HelperProcess | None = None  # that measures the network, once it was asked for
+        self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
             callbacks = Callbacks(log, self._here, self._background)
@@ -194,6 +243,7 @@ class Loop:
         except EntrypointError:
             self._run_dir.close()
             raise
+        self._respondent = Respondent(attempt, self._programs.env, callbacks)
         self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
 
@@ -320,11 +370,10 @@ class Loop:
         elif action.node != self._me:
             self._endpoint.send(action.message)
         elif isinstance(action.message, messages.Question):
-            self._stop_answering()
-            self._answering = self._background(self._reply(action.message))
+            self._respondent.ask(action.message)
         else:
-            if isinstance(action.message, (messages.Start, messages.Stop)) and self._stop_answering() and self._helper:
-                self._helper.end()
+            if isinstance(action.message, (messages.Start, messages.Stop)):
+                self._respondent.stop()
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
@@ -357,7 +406,7 @@ class Loop:
         """Keys, control endpoint, sshd."""
         this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
-        self._token = keys.token
+        self._respondent.token = keys.token
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
@@ -441,37 +490,25 @@ class Loop:
         )
         self._perform(actions.Answer(facts))
 
-    async def _reply(self, question: messages.Question) -> None:
-        """Let the feature that asks find the answer, which goes to the leader. A job that runs needs none of it."""
-        assert self._draft.inquiry
-        if self._draft.inquiry.name == "check":
-            from entrypoint.check.probe import observe
-
-            body = await observe(self._spec, self._facts, self._draft)
-        else:
-            from entrypoint.netcheck.process import HelperProcess
-
-            self._helper = self._helper or HelperProcess(self._topology.python, self._programs.env, self._token)
-            body = await self._helper.reply(question.body)
-        self._here(messages.Reply(question.number, body))
-
-    def _stop_answering(self) -> bool:
-        """A question replaces the one before. Returns whether there was one."""
-        if self._answering is not None:
-            self._answering.cancel()
-        return self._answering is not None
-
     def _write_files(self, action: actions.WriteFiles) -> None:
+        self._writing = self._background(self._write(action.files))
+
+    async def _write(self, files: Iterable[tuple[str, str]]) -> None:
+        """Write files into the log folder, in a thread: it may be on a slow network disk."""
         folder = Path(self._topology.log_dir)
-        try:
+
+        def put_all() -> None:
             make_folders((str(folder),))
             with explained(folder, "ENTRYPOINT_LOG_DIR"):
-                for name, text in action.files:
+                for name, text in files:
                     put(folder / name, text.encode(), 0o644)
+
+        try:
+            await in_thread(put_all)
         except EntrypointError as error:
             self._log(str(error))
         else:
-            self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in action.files)}")
+            self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in files)}")
 
     async def _await_launchers(self) -> None:
         await self._programs.gone()
@@ -481,6 +518,8 @@ class Loop:
         """Nothing of ours outlives us: processes, socket, files."""
         for waiting in self._waiting.values():
             waiting.close()
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_WRITE_LIMIT)
         for task in list(self._tasks):
             task.cancel()
         if self._calls is not None:
@@ -490,8 +529,7 @@ class Loop:
             self._agents.close()
         if self._sshd is not None:
             self._sshd.stop()
-        if self._helper is not None:
-            await self._helper.close()
+        await self._respondent.close()
         await self._programs.close()
         if self._sshd is not None:
             await self._sshd.ended()

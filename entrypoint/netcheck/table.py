@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median_high, median_low
 
 from entrypoint.netcheck.analysis import NetworkFinding, usual
-from entrypoint.netcheck.result import NetcheckResult
+from entrypoint.netcheck.result import Measured, NetcheckResult
 from entrypoint.text import columns, figure, size
 
 _HEAD = ("node", "round trip ms", "worst ms", "sends Gbit/s", "receives Gbit/s", "peers", "")
@@ -15,8 +16,7 @@ _PAIRS = 8  # findings about pairs that are shown
 
 def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
     """Return the table, the findings and the all-reduce sweep; figures are medians over a node's peers."""
-    rows = sorted((_row(result, findings, node) for node in result.present), key=lambda row: row[0])
-    lines = columns([_HEAD, *(row[1] for row in rows)], range(1, len(_HEAD) - 1))
+    lines = columns([_HEAD, *_rows(result, findings)], range(1, len(_HEAD) - 1))
     trip, rate = usual(result)
     lines += ["", f"usual: {figure(trip)} ms a round trip, {figure(rate)} Gbit/s in one TCP stream"]
     if result.left_out:
@@ -35,16 +35,27 @@ def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _rows(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> list[tuple[str, ...]]:
+    """Return the lines of all nodes, the worst first."""
+    pairs_of: defaultdict[int, list[Measured]] = defaultdict(list)
+    for pair in result.pairs:
+        pairs_of[pair.a].append(pair)
+        pairs_of[pair.b].append(pair)
+    marks: dict[int, str] = {}
+    for finding in findings:
+        if len(finding.nodes) == 1:
+            (node,) = finding.nodes
+            marks[node] = "FAIL" if finding.fails or marks.get(node) == "FAIL" else "SLOW"
+    entries = (_row(result.name(node), node, pairs_of[node], marks.get(node, "ok")) for node in result.present)
+    return [row for _, row in sorted(entries, key=lambda entry: entry[0])]
+
+
 def _row(
-    result: NetcheckResult, findings: Sequence[NetworkFinding], node: int
+    name: str, node: int, pairs: Sequence[Measured], mark: str
 ) -> tuple[tuple[bool, bool, float, float, int], tuple[str, ...]]:
-    """Return a node's sort key and its line."""
-    pairs = [pair for pair in result.pairs if node in (pair.a, pair.b)]
+    """Return a node's sort key and its line, of the pairs that it belongs to."""
     measured = [pair for pair in pairs if not pair.error]
-    own = [finding for finding in findings if finding.nodes == (node,)]
-    mark = ("FAIL" if any(finding.fails for finding in own) else "SLOW") if own else "ok"
     peers = f"{len(measured)} of {len(pairs)}"
-    name = result.name(node)
     if not measured:
         return (mark == "ok", mark == "SLOW", 0.0, 0.0, node), (name, "-", "-", "-", "-", peers, mark)
     trip, worst = median_low(pair.latency_ms for pair in measured), max(pair.worst_ms for pair in measured)

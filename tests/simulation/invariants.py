@@ -5,7 +5,7 @@ from __future__ import annotations
 from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.rollcall import REJOIN
+from entrypoint.job.rollcall import rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, LIMIT, MEASURES, NEVER, PEERS, Schedule
 from tests.simulation.world import World
@@ -158,7 +158,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     when, rank = world.stopped_between[0]
     if rank in harmed:
         return []
-    by, wrong = when + REJOIN + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
+    by, wrong = when + rejoin(schedule.nodes) + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
     for node in {each.rank for each in world.containers} - harmed:
         ended, status, reason = _final(world, node)
         if status != 143 or ended > by:
