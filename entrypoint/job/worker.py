@@ -184,6 +184,7 @@ class Worker:
         self.state.enter(Phase.FILES)
         self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
         self.state.enter(Phase.WAITING)
+        self._miss(self._topology.leader.host, "it waits for other nodes")
         if self.state.stop:
             self._machine.drop("roll call")
             self._give_up(self.state.stop, stop=True)
@@ -216,6 +217,7 @@ class Worker:
 
     def _question(self, message: messages.Question) -> None:
         self.state.enter(Phase.INQUIRY)
+        self._miss(self._topology.leader.host, "it asks all nodes first")
         self._do(message)
 
     def _do(self, message: Any) -> None:
@@ -271,7 +273,9 @@ class Worker:
         if self.state.phase in (Phase.WAITING, Phase.INQUIRY):
             self.state.enter(Phase.ROLL_CALL)
         self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
-        if self._takes_part():
+        if not self._takes_part():
+            self._miss(self._topology.leader.host, why)
+        else:
             self._decide(RetryError(f"EP602 {self._topology.leader.host} is lost: {why}").outcome)
 
     # -- what happens here

@@ -236,7 +236,9 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
         assert f"it sent an invalid message: {messages.kind_of(message)} " in node.outcome.reason
     else:  # it waits for its leader
         assert node.outcome is None
-        assert [each for each in node.done[before:] if not isinstance(each, actions.Entered)] == []
+        assert [
+            each for each in node.done[before:] if not isinstance(each, (actions.Entered, actions.ShowWaiting))
+        ] == []
 
 
 def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
@@ -248,6 +250,16 @@ def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
         node.hears(node.hello, message, sender=0)
         assert node.outcome
         assert node.outcome.status == message.status
+
+
+def test_a_worker_names_what_it_waits_for() -> None:
+    """Until the leader calls, until all nodes are there, while they are asked, and after its session has ended."""
+    node = Node(me=1, check=True)
+    node.hears(node.hello, messages.Question(0, {}), sender=0)
+    node.told(events.SessionLost(0, "its session ended"))
+    shown = [action.state for action in node.done if isinstance(action, actions.ShowWaiting) and action.host == "a"]
+    expected = ["it has not called yet", "it waits for other nodes", "it asks all nodes first", "its session ended"]
+    assert shown == expected
 
 
 # -- ranks
