@@ -9,10 +9,11 @@ from entrypoint.values import replace
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from entrypoint.model import Facts, Inquiry, Outcome, Plan
     from entrypoint.output.log import Logger
+    from entrypoint.record.file import RecordFile
     from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals
 
@@ -23,34 +24,56 @@ def act(
     args: argparse.Namespace,
     log: Logger,
     of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
+    keeps_record: bool = False,
     **settings: Any,
 ) -> int:
     """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this node's outcome already.
 
-    Returns the exit status. Raises ConfigError if there is no roll call.
+    Returns the exit status. Raises ConfigError if there is no roll call. `keeps_record`: write a record, as `run` does.
     """
-    from entrypoint.model import Outcome
-    from entrypoint.plan import locate, settle
+    import contextlib
+
+    from entrypoint.record.file import RecordFile, recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
     try:
-        signals = Signals(log)
-        signals.watch()
-        spec, facts = inputs.job(args)
-        log.shape(spec.logs.format, spec.logs.timestamps == "utc")
-        spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
-        topology = locate(spec, facts)
-        log.node = topology.this.label
-        plan = settle(spec, facts, topology)
-        asked = of(spec, facts, plan)
-        outcome = asked if isinstance(asked, Outcome) else _ask(spec, facts, replace(plan, inquiry=asked), signals, log)
+        with recorded(log) if keeps_record else contextlib.nullcontext(RecordFile(log)) as record:
+            signals = Signals(log)
+            signals.watch()
+            outcome = _outcome(args, log, of, signals, record if keeps_record else None, settings)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
 
 
-def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger) -> Outcome:
+def _outcome(
+    args: argparse.Namespace,
+    log: Logger,
+    of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
+    signals: Signals,
+    record: RecordFile | None,
+    settings: Mapping[str, Any],
+) -> Outcome:
+    from entrypoint.model import Outcome
+    from entrypoint.plan import locate, settle
+
+    spec, facts = inputs.job(args)
+    log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+    spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
+    topology = locate(spec, facts)
+    log.node = topology.this.label
+    if record:
+        record.about(topology)
+    plan = settle(spec, facts, topology)
+    asked = of(spec, facts, plan)
+    if isinstance(asked, Outcome):
+        return asked
+    outcome = _ask(spec, facts, replace(plan, inquiry=asked), signals, log, record)
+    return record.end(outcome) if record else outcome
+
+
+def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: RecordFile | None) -> Outcome:
     import asyncio
     import time
 
@@ -67,6 +90,7 @@ def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger)
     log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(spec, facts, plan)
     signals.hold()
-    # Nothing of an inquiry is kept.
     recorder = TimelineRecorder(plan.topology, (), time.monotonic())
-    return asyncio.run(boot(Attempt(spec, facts, plan, unusable), signals, log, recorder, RecordFile(log)))[0]
+    attempt = Attempt(spec, facts, plan, unusable)
+    # Without a place, a record is not written.
+    return asyncio.run(boot(attempt, signals, log, recorder, record or RecordFile(log)))[0]

@@ -36,4 +36,4 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         return inquiry(spec, "json" if args.json else "text")
 
     # The launcher does not matter: its programs need not be there. All nodes take part, also those of an elastic job.
-    return inquire.act(args, log, of, launcher="plain", nodes=None)
+    return inquire.act(args, log, of, keeps_record=True, launcher="plain", nodes=None)

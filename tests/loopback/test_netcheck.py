@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from entrypoint.netcheck.process import FILE
+from entrypoint.record.file import record_of
+from entrypoint.record.status import load
 from tests import netdelay
 from tests.cluster import Cluster, until
 from tests.loopback.conftest import ip
@@ -55,6 +57,8 @@ def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make) -> None:
     assert job.out(0).startswith("node  ")
     assert job.out(1) + job.out(2) == ""
     assert "<svg" in (job.folder / "log0/netcheck.html").read_text()
+    results = [load(record_of(str(job.run_dir(rank)))).result for rank in range(3)]
+    assert [result and result["status"] for result in results] == [0, 0, 0]
     assert not (job.folder / "log1").exists()
     assert job.survivors() == []
 
