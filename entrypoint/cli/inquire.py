@@ -33,14 +33,14 @@ def act(
     """
     import contextlib
 
-    from entrypoint.record.file import RecordFile, recorded
+    from entrypoint.record.file import recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
     try:
-        with recorded(log) if keeps_record else contextlib.nullcontext(RecordFile(log)) as record:
+        with recorded(log) if keeps_record else contextlib.nullcontext() as record:
             signals = Signals(log)
             signals.watch()
-            outcome = _outcome(args, log, of, signals, record if keeps_record else None, settings)
+            outcome = _outcome(args, log, of, signals, record, settings)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")

@@ -91,6 +91,10 @@ class PeerLink:
         """Return what only the other side can say to this data."""
         return hmac.digest(self._receiving, data, "sha512")
 
+    def is_sealed(self, data: bytes, seal: bytes) -> bool:
+        """Return whether the other side has said this to the data."""
+        return hmac.compare_digest(seal, self.expected(data))
+
     def __enter__(self) -> PeerLink:
         return self
 

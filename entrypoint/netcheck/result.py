@@ -46,7 +46,7 @@ class NetcheckResult:
     @property
     def present(self) -> list[int]:
         """The nodes that have measured, by rank."""
-        return [node for node in range(len(self.nodes)) if node not in self.absent]
+        return sorted(set(range(len(self.nodes))) - set(self.absent))
 
     def name(self, node: int) -> str:
         """Return a node's name: its label, and its host if that differs."""
